@@ -1,0 +1,1 @@
+"""Pure functions on the tables that a run leaves behind."""

@@ -1,0 +1,166 @@
+"""The nouns that every part of kvsim shares.
+
+Inside a simulation time is an integer number of picoseconds, so that sums do not depend on their
+order and a leap over many iterations ends on the same instant as the iterations one by one. Seconds
+appear only in traces, reports and names without a unit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+PICOSECONDS = 1_000_000_000_000
+"""Picoseconds in a second: the unit of the simulation clock."""
+
+
+def picoseconds(seconds: float) -> int:
+    """Seconds as the nearest whole number of picoseconds."""
+    return round(seconds * PICOSECONDS)
+
+
+class Request(NamedTuple):
+    """One line of a trace: immutable, and all that is known about a request from outside.
+
+    A request either has an ``arrival`` or is a later turn of a session: then ``arrival`` is None and
+    the turn arrives ``think_time`` after the previous turn of ``session`` has ended. ``hash_ids``
+    name the content of the prompt, ``hash_block`` tokens an id, from its start: equal ids at the
+    same place after equal ids mean equal tokens. The last id may stand for a partial block; tokens
+    past the last id are unlike those of any other request. No ids at all: nothing is shared.
+    """
+
+    index: int
+    """Position in the trace, from 0."""
+    arrival: float | None
+    """Seconds from the start of the trace; None for a turn that waits for the one before."""
+    prompt_tokens: int
+    output_tokens: int
+    """True length of the answer. Only the execution side may read it (the oracle boundary)."""
+    hash_ids: list[int] | None = None
+    hash_block: int = 0
+    """Tokens that one hash id stands for; 0 without ids."""
+    session: str | None = None
+    think_time: float | None = None
+    """Seconds between the end of the session's previous turn and this arrival."""
+    id: str | None = None
+    """The trace's own name of the request, if it has one."""
+
+
+class Sequence:
+    """The mutable state of one request while it is served.
+
+    ``order`` is the rank of its latest admission: running sequences are kept, preempted and finished
+    in this order. While a sequence decodes, ``num_computed`` is not updated step by step; the decode
+    clock (:class:`kvsim.scheduling.running.Running`) knows it.
+    """
+
+    __slots__ = (
+        "arrival",
+        "cached_tokens",
+        "finished",
+        "first_token",
+        "generated",
+        "kv",
+        "last_token",
+        "num_computed",
+        "num_tokens",
+        "order",
+        "preemptions",
+        "recomputed_tokens",
+        "request",
+        "scheduled",
+        "start_step",
+    )
+
+    def __init__(self, request: Request, arrival: int) -> None:
+        self.request = request
+        self.arrival = arrival
+        """Picoseconds."""
+        self.scheduled: int | None = None
+        """When it was first admitted, picoseconds."""
+        self.first_token: int | None = None
+        self.last_token: int = 0
+        """When its latest token came, picoseconds; kept at joins and preemptions only."""
+        self.finished: int | None = None
+        self.num_tokens = request.prompt_tokens
+        """Tokens that are known: the prompt and what has been generated, as of the last join."""
+        self.num_computed = 0
+        """Tokens whose KV exists, as of the last join."""
+        self.generated = 0
+        """Output tokens so far, as of the last join."""
+        self.cached_tokens = 0
+        """Prompt tokens that hit the prefix cache at the first admission."""
+        self.recomputed_tokens = 0
+        """Tokens whose KV was computed again after preemptions."""
+        self.preemptions = 0
+        self.order = -1
+        self.start_step = 0
+        """Step of the decode clock at which it began to decode."""
+        self.kv: Any = None
+        """What the allocator keeps about it: an opaque handle that only the allocator reads."""
+
+
+class BatchShape(NamedTuple):
+    """What an iteration computes, as far as its duration depends on it.
+
+    Repeating an iteration advances the shape: every decode reads one token more, and the one chunk
+    (``prefills == 1``) moves on by its own length.
+    """
+
+    decodes: int
+    """Sequences that decode one token."""
+    context_tokens: int
+    """Tokens whose KV the decodes read, summed over them; their new tokens are not counted."""
+    prefills: int = 0
+    """Prompts (or chunks of prompts) in the batch."""
+    prefill_tokens: int = 0
+    """Their new tokens, summed."""
+    prefill_context: int = 0
+    """Their tokens already in the cache, summed."""
+    prefill_pairs: int = 0
+    """Query-key pairs of causal attention: sum of n*c + n*(n+1)/2 for n new tokens on c cached."""
+    sampled: int = 0
+    """Rows that go through the output head: decodes and prompts that complete."""
+
+
+class Match(NamedTuple):
+    """What a prefix cache can give to a sequence; valid until the cache next changes."""
+
+    tokens: int
+    """Usable hit: prefix-contiguous, never the whole prompt."""
+    handle: Any = None
+    """The allocator's own note of where the hit lies."""
+
+
+NO_MATCH = Match(0)
+
+
+class Usage(NamedTuple):
+    """Where the slots of a KV pool are: the six parts always sum to the pool's size."""
+
+    used: int
+    """Hold the KV of a running sequence; a shared slot counts once."""
+    internal: int
+    """Allocated to a sequence and never to be used (internal fragmentation)."""
+    reserved: int
+    """Allocated to a sequence that will use them later."""
+    external: int
+    """Free, but of no use to the request that waits (external fragmentation)."""
+    cached: int
+    """Hold reusable KV of no running sequence; evictable."""
+    free: int
+
+
+class RequestRecord(NamedTuple):
+    """The outcome of one request; times in picoseconds."""
+
+    request: Request
+    replica: int
+    arrival: int
+    scheduled: int | None
+    first_token: int | None
+    finished: int | None
+    cached_tokens: int
+    preemptions: int
+    recomputed_tokens: int
+    rejected: str | None = None
+    """Why it was never served."""

@@ -1,0 +1,162 @@
+"""The seams of kvsim, all on one page. A plug-in fits one by its shape and imports nothing from here.
+
+A family's members are entries of a plain dict from name to class (``ALLOCATORS``, ``SCHEDULERS``,
+...). The constructor is the schema: what the simulation provides is positional, what a user may set
+is keyword-only with a default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence as Seq
+from typing import NamedTuple, Protocol
+
+from kvsim.core import BatchShape, Match, Request, Sequence, Usage
+
+
+class TraceReader(Protocol):
+    """Yields the requests of one trace file in order, one at a time, never the whole file."""
+
+    def __iter__(self) -> Iterator[Request]: ...
+
+
+class Allocator(Protocol):
+    """Gives sequences room for their KV, in slots of one token each.
+
+    A sequence is admitted with the room for its first chunk (or for a reservation), grows chunk by
+    chunk while its prompt is computed, then *joins* the decoders, which all gain one token a step.
+    The group of decoders grows together, so that a leap of many steps costs one call.
+    """
+
+    evictions: int
+    """Cached blocks dropped so far to make room."""
+
+    @property
+    def total_slots(self) -> int:
+        """Size of the pool that sequences can use, slots."""
+        ...
+
+    @property
+    def held_slots(self) -> int:
+        """Slots that running sequences hold, whether filled or not."""
+        ...
+
+    def fits(self, tokens: int) -> bool:
+        """Whether a sequence of ``tokens`` tokens fits when it is alone in the pool."""
+        ...
+
+    def match(self, sequence: Sequence) -> Match:
+        """The longest usable cached prefix of the sequence's known tokens. Changes nothing."""
+        ...
+
+    def admit(self, sequence: Sequence, match: Match, tokens: int, *, spare: int = 0) -> bool:
+        """Take the hit and room for the first ``tokens`` tokens (hit included), or nothing.
+
+        Refused unless all known tokens of the sequence would fit now and ``spare`` slots beyond them
+        stay free (a watermark).
+        """
+        ...
+
+    def grow(self, sequence: Sequence, tokens: int) -> bool:
+        """Make room for ``tokens`` tokens in all, or change nothing and return False."""
+        ...
+
+    def join(self, sequence: Sequence) -> None:
+        """The sequence, with ``num_computed`` tokens, gains one token a step from now on."""
+        ...
+
+    def room(self, steps: int, sequence: Sequence | None = None, chunk: int = 0) -> int:
+        """Steps, up to ``steps``, for which all decoders can grow; 0 if not even the next one.
+
+        With a sequence, it also grows by ``chunk`` tokens in each of those steps.
+        """
+        ...
+
+    def advance(self, steps: int, *, grown: bool = False) -> None:
+        """All decoders gain ``steps`` tokens; ``grown`` if each was given its room by ``grow``."""
+        ...
+
+    def free(self, sequence: Sequence, tokens: int, *, finished: bool) -> None:
+        """Take back the room of a sequence with ``tokens`` computed tokens.
+
+        What a cache may keep, it keeps. A sequence that is not ``finished`` was preempted.
+        """
+        ...
+
+    def usage(self) -> Usage:
+        """Where every slot of the pool is now."""
+        ...
+
+    def check(self) -> None:
+        """Assert that the books balance. Slow; for tests and ``--check``."""
+        ...
+
+
+class Batch(NamedTuple):
+    """One iteration, or up to ``steps`` identical ones in a row, that a scheduler wants computed."""
+
+    shape: BatchShape
+    steps: int
+    """Iterations that may follow one another without a new decision."""
+    open: bool
+    """Whether a request that arrives meanwhile could join: it then ends the leap early."""
+    prompts: Seq[tuple[Sequence, int]]
+    """Sequences whose prompt is being computed, with the tokens each gains in one step."""
+
+
+class Scheduler(Protocol):
+    """Decides which sequences run in the next iteration; owns the waiting and running sets."""
+
+    waiting_count: int
+    running_count: int
+    preemptions: int
+
+    def add(self, sequence: Sequence) -> None:
+        """A request has arrived."""
+        ...
+
+    def schedule(self, now: int) -> Batch | None:
+        """The next iteration (or leap), its memory taken; None when there is nothing to do."""
+        ...
+
+    def complete(self, batch: Batch, steps: int, now: int) -> Seq[Sequence]:
+        """``steps`` iterations of the batch have ended at ``now``; returns who finished, in order."""
+        ...
+
+    def check(self) -> None:
+        """Assert that the books balance."""
+        ...
+
+
+class CostModel(Protocol):
+    """How long an iteration takes."""
+
+    label: str
+    """``analytic``, ``fixed``, ``measured ...``: shown wherever its times are shown."""
+
+    def time(self, shape: BatchShape, steps: int = 1) -> int:
+        """Picoseconds of ``steps`` iterations in a row, the shape advancing (see BatchShape).
+
+        Exactly the sum of the single iterations, and monotone in ``steps``.
+        """
+        ...
+
+
+class Load(Protocol):
+    """What a router may know about a replica."""
+
+    @property
+    def queue_length(self) -> int:
+        """Requests waiting or running."""
+        ...
+
+
+class Router(Protocol):
+    """Chooses the replica that serves a request; must not look at its output length."""
+
+    def route(self, request: Request, replicas: Seq[Load], now: int) -> int:
+        """Index of the chosen replica."""
+        ...
+
+
+Reservation = Callable[[Sequence], int]
+"""Slots that a contiguous allocator sets aside for a sequence at admission."""

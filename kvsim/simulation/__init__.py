@@ -1,0 +1,1 @@
+"""The discrete-event simulation: the only part of kvsim that knows SimPy."""
