@@ -28,7 +28,7 @@ class Request(NamedTuple):
     past the last id are unlike those of any other request. No ids at all: nothing is shared.
     """
 
-    index: int
+    row: int
     """Position in the trace, from 0."""
     arrival: float | None
     """Seconds from the start of the trace; None for a turn that waits for the one before."""

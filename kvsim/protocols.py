@@ -7,7 +7,8 @@ is keyword-only with a default.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence as Seq
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Seq
 from typing import NamedTuple, Protocol
 
 from kvsim.core import BatchShape, Match, Request, Sequence, Usage
