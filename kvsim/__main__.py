@@ -1,0 +1,16 @@
+"""``python -m kvsim``."""
+
+from __future__ import annotations
+
+import sys
+
+from kvsim.cli.app import run
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""The command ``kvsim``: finds the sub-command, loads only that one, and reports every mistake.
+
+A sub-command is imported when it is called, so that ``kvsim --help`` loads nothing heavy.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from kvsim import __version__
+from kvsim.errors import KvsimError
+
+
+class Lazy(NamedTuple):
+    """Where a sub-command lives: ``module:attribute``, a function or a typer app."""
+
+    target: str
+    help: str
+
+
+COMMANDS = {
+    "replay": Lazy("kvsim.cli.replay:replay", "Replay a request trace and report what happened."),
+    "compare": Lazy(
+        "kvsim.cli.compare:compare", "Compare allocators on a trace, or finished runs."
+    ),
+    "show": Lazy("kvsim.cli.show:show", "Print the summary of a finished run."),
+    "size": Lazy("kvsim.cli.size:size", "Size the KV cache of a model on a GPU."),
+    "trace": Lazy("kvsim.cli.trace:app", "Inspect, convert and generate traces."),
+    "validate": Lazy(
+        "kvsim.cli.validate:validate", "Check kvsim against recorded engine decisions."
+    ),
+}
+
+
+class LazyGroup(TyperGroup):
+    """Lists all sub-commands by their help line and imports the one that is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of the sub-commands, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """What the help needs to know about a sub-command."""
+        found = COMMANDS.get(cmd_name)
+        return found and TyperCommand(cmd_name, help=found.help)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The sub-command itself, imported, and its arguments."""
+        self.commands = dict.fromkeys(COMMANDS)  # type: ignore[arg-type]
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, load(str(name)), rest
+
+
+def load(name: str) -> Any:
+    """The sub-command called ``name``, ready to be invoked."""
+    module, _, attribute = COMMANDS[name].target.partition(":")
+    target = getattr(importlib.import_module(module), attribute)
+    if isinstance(target, typer.Typer):
+        return typer.main.get_command(target)
+    single = typer.Typer(add_completion=False)
+    single.command(name, no_args_is_help=True)(target)
+    return typer.main.get_command(single)
+
+
+app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(f"kvsim {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Replay LLM request traces against KV-cache allocators and schedulers."""
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; every mistake is one line on stderr and an exit code."""
+    try:
+        code = app(arguments, prog_name="kvsim", standalone_mode=False)
+        sys.stdout.flush()
+    except KvsimError as error:
+        return _fail(str(error), error.exit_code)
+    except typer.TyperException as error:
+        return _fail(_advice(error), error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted", 130)
+    except BrokenPipeError:
+        # The reader has left (``| head``); nobody is to be told, not even at interpreter exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code or 0
+
+
+def _advice(error: typer.TyperException) -> str:
+    """The message of a usage error with the nearest option that exists."""
+    option = getattr(error, "option_name", None)
+    context = getattr(error, "ctx", None)
+    if option is None or context is None:
+        return error.format_message()
+    known = [name for parameter in context.command.params for name in parameter.opts]
+    near = difflib.get_close_matches(option, known, n=1)
+    return f"{error.message}{f'; did you mean {near[0]}?' if near else ''}"
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"kvsim: error: {' '.join(message.split())}", file=sys.stderr)
+    return code
