@@ -65,6 +65,10 @@ class Allocator(Protocol):
         """The sequence, with ``num_computed`` tokens, gains one token a step from now on."""
         ...
 
+    def leave(self, sequence: Sequence, tokens: int) -> None:
+        """A decoder with ``tokens`` computed tokens gains no more; it keeps its room."""
+        ...
+
     def room(self, steps: int, sequence: Sequence | None = None, chunk: int = 0) -> int:
         """Steps, up to ``steps``, for which all decoders can grow; 0 if not even the next one.
 
@@ -107,9 +111,17 @@ class Batch(NamedTuple):
 class Scheduler(Protocol):
     """Decides which sequences run in the next iteration; owns the waiting and running sets."""
 
-    waiting_count: int
-    running_count: int
     preemptions: int
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests in the queue."""
+        ...
+
+    @property
+    def running_count(self) -> int:
+        """Sequences that hold memory."""
+        ...
 
     def add(self, sequence: Sequence) -> None:
         """A request has arrived."""
@@ -119,8 +131,15 @@ class Scheduler(Protocol):
         """The next iteration (or leap), its memory taken; None when there is nothing to do."""
         ...
 
-    def complete(self, batch: Batch, steps: int, now: int) -> Seq[Sequence]:
-        """``steps`` iterations of the batch have ended at ``now``; returns who finished, in order."""
+    def complete(self, batch: Batch, steps: int, now: int) -> list[Sequence]:
+        """``steps`` iterations of the batch have ended at ``now``; returns who finished, in order.
+
+        The finished still hold their memory.
+        """
+        ...
+
+    def retire(self, finished: list[Sequence]) -> None:
+        """Give back the memory of sequences that ``complete`` returned."""
         ...
 
     def check(self) -> None:

@@ -1,0 +1,174 @@
+"""Runs of cached blocks: the prefix tree that finds them and the queue in which they are given up.
+
+A prompt of Mooncake's traces is hundreds of blocks, of which a request shares most as one run. So
+nothing here is kept block by block: an :class:`Extent` is a run of consecutive blocks of one
+prefix, and one piece of work serves the whole run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Final
+
+NO_CHILDREN: Final[dict[Hashable, Extent]] = {}
+"""Stands for an empty dict that is never written to."""
+
+
+class Content:
+    """What the full blocks of one sequence hold, and how far other sequences may share them."""
+
+    __slots__ = ("ids", "owner", "shared", "size", "width")
+
+    def __init__(self, ids: list[int], width: int, shared: int, size: int, owner: object) -> None:
+        self.ids = ids
+        """Hash ids of the prompt, ``width`` tokens each."""
+        self.width = width
+        self.shared = shared
+        """Full blocks that the ids describe; those after them are the owner's alone."""
+        self.size = size
+        """Tokens in a block."""
+        self.owner = owner
+
+    def key(self, block: int) -> Hashable:
+        """Name of a block among blocks with the same predecessor."""
+        if block >= self.shared:
+            return self.owner
+        first = block * self.size // self.width
+        last = -(-(block + 1) * self.size // self.width)
+        return self.ids[first] if last == first + 1 else tuple(self.ids[first:last])
+
+    def common(self, extent: Extent) -> int:
+        """Block up to which the extent (whose first block is ours) agrees with this content."""
+        end = min(extent.end, self.shared)
+        first = extent.start * self.size // self.width
+        last = -(-end * self.size // self.width)
+        assert extent.content is not None
+        theirs, ours = extent.content.ids, self.ids
+        if theirs[first:last] == ours[first:last]:
+            return end
+        differ = next(i for i in range(first, last) if theirs[i] != ours[i])
+        return differ * self.width // self.size
+
+
+class Extent:
+    """Blocks ``start`` to ``end`` (exclusive) of a prefix, counted from the start of the prompt.
+
+    In the tree it has the ``content`` of the sequence that it was computed for. An extent outside
+    the tree is a number of blocks that nobody can hit. It is in the free queue exactly while no
+    running sequence holds it (``refs == 0``).
+
+    Engines do not merge equal blocks that were computed twice. A second copy of a block waits, as an
+    extent of that one block, in ``copies`` of the first and takes its place when it is evicted.
+    """
+
+    __slots__ = (
+        "cached",
+        "children",
+        "content",
+        "copies",
+        "end",
+        "heir",
+        "key",
+        "next",
+        "original",
+        "parent",
+        "prev",
+        "refs",
+        "start",
+    )
+
+    def __init__(self, start: int, end: int, *, cached: bool, refs: int = 0) -> None:
+        self.start = start
+        self.end = end
+        self.refs = refs
+        self.cached = cached
+        """Whether its blocks carry a hash: giving them up is an eviction."""
+        self.content: Content | None = None
+        self.key: Hashable = None
+        self.parent: Extent | None = None
+        self.children = NO_CHILDREN
+        self.copies: list[Extent] | None = None
+        self.original: Extent | None = None
+        """For a copy: the extent in the tree that has the same content."""
+        self.heir: Extent | None = None
+        """For an evicted original: the copy that took its place in the tree."""
+        self.prev: Extent = self
+        self.next: Extent = self
+
+    def adopt(self, child: Extent, key: Hashable) -> None:
+        """Hang ``child`` under this extent; its first block is ``key``."""
+        if self.children is NO_CHILDREN:
+            self.children = {}
+        self.children[key] = child
+        child.parent = self
+        child.key = key
+
+
+class FreeQueue:
+    """Free blocks in the order in which they are given up, as vLLM 0.23 keeps them.
+
+    Least recently released first. A released sequence appends its blocks in reverse, hashed or not,
+    so that the tail of a prefix is given up before its head; within an extent that is from ``end``
+    down. Source: vLLM 0.23.0 ``v1/core/kv_cache_utils.py`` and ``block_pool.py``.
+    """
+
+    def __init__(self, blocks: int) -> None:
+        self.blocks = 0
+        """Free blocks, cached or not."""
+        self.cached = 0
+        """Those that carry a hash."""
+        self._ends = Extent(0, 0, cached=False)
+        self.release(Extent(0, blocks, cached=False))
+
+    def __iter__(self) -> Iterator[Extent]:
+        extent = self._ends.next
+        while extent is not self._ends:
+            yield extent
+            extent = extent.next
+
+    @property
+    def first(self) -> Extent:
+        """The extent whose last block is given up next."""
+        return self._ends.next
+
+    def release(self, extent: Extent) -> None:
+        """Append an extent that nobody holds any more."""
+        self._link(self._ends.prev, extent)
+        self._count(extent.end - extent.start, extent.cached)
+
+    def remove(self, extent: Extent) -> None:
+        """Take an extent out: it is held again, or given up as a whole."""
+        extent.prev.next = extent.next
+        extent.next.prev = extent.prev
+        self._count(extent.start - extent.end, extent.cached)
+
+    def trim(self, extent: Extent, blocks: int) -> None:
+        """Give up the last ``blocks`` blocks of an extent."""
+        extent.end -= blocks
+        self._count(-blocks, extent.cached)
+
+    def follow(self, tail: Extent, head: Extent) -> None:
+        """``head`` was split off the front of ``tail``: it is given up right after it."""
+        self._link(tail, head)
+
+    def _link(self, before: Extent, extent: Extent) -> None:
+        after = before.next
+        extent.prev, extent.next = before, after
+        before.next = after.prev = extent
+
+    def _count(self, blocks: int, cached: bool) -> None:
+        self.blocks += blocks
+        if cached:
+            self.cached += blocks
+
+
+class UnhashedFirst(FreeQueue):
+    """The order of vLLM 0.33: blocks without a hash are reused first, the last released foremost."""
+
+    def release(self, extent: Extent) -> None:
+        """Append an extent that can be hit, prepend one that cannot."""
+        self._link(self._ends.prev if extent.cached else self._ends, extent)
+        self._count(extent.end - extent.start, extent.cached)
+
+
+FREE_QUEUES: dict[str, type[FreeQueue]] = {"vllm-0.23": FreeQueue, "vllm-0.33": UnhashedFirst}

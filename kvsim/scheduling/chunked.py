@@ -1,0 +1,282 @@
+"""The scheduler of vLLM's V1 engine: one loop, a token budget, chunked prefill."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from kvsim.core import BatchShape, Sequence
+from kvsim.errors import ConfigError
+from kvsim.protocols import Allocator, Batch
+from kvsim.scheduling.running import Running
+
+UNBOUNDED = 1 << 62
+
+
+class Chunked:
+    """Running requests first, then waiting ones in order of arrival, within a budget of tokens.
+
+    A decode costs one token of the budget, a prompt as many as are left (its chunk). Without room
+    for a running sequence the last one is preempted: its KV is given up, it goes to the front of
+    the queue and later recomputes prompt and generated tokens. A step that preempted admits nobody.
+    A sequence is admitted only if all its known tokens fit now. Source: vLLM 0.23.0
+    ``v1/core/sched/scheduler.py``; Sarathi-Serve (OSDI 2024) section 4.
+
+    While nobody can be admitted, finish or run out of room, iterations repeat, and up to ``steps``
+    of them form one batch (``leaps``).
+    """
+
+    def __init__(
+        self,
+        allocator: Allocator,
+        *,
+        max_num_seqs: int = 256,
+        max_num_batched_tokens: int = 8192,
+        long_prefill_token_threshold: int = 0,
+        watermark: float = 0.0,
+        leaps: bool = True,
+    ) -> None:
+        if max_num_batched_tokens < max_num_seqs:
+            raise ConfigError(
+                f"max_num_batched_tokens is {max_num_batched_tokens}, less than max_num_seqs "
+                f"({max_num_seqs}): every running sequence needs one token a step"
+            )
+        self.preemptions = 0
+        self._allocator = allocator
+        self._max_seqs = max_num_seqs
+        self._budget = max_num_batched_tokens
+        self._longest_chunk = long_prefill_token_threshold or max_num_batched_tokens
+        self._spare = round(watermark * allocator.total_slots)
+        self._longest_leap = UNBOUNDED if leaps else 1
+        self._waiting: deque[Sequence] = deque()
+        self._running: dict[int, Sequence] = {}  # by order of admission
+        self._prefilling: list[Sequence] = []  # running, prompt not complete, in running order
+        self._clock = Running()
+        self._admitted = 0
+        self._blocked = False  # the head of the queue was refused, and no memory came back since
+        self._deferred = False  # the batch in flight takes its memory when it ends
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests in the queue."""
+        return len(self._waiting)
+
+    @property
+    def running_count(self) -> int:
+        """Sequences that hold memory."""
+        return len(self._running)
+
+    def add(self, sequence: Sequence) -> None:
+        """A request has arrived."""
+        self._waiting.append(sequence)
+
+    def schedule(self, now: int) -> Batch | None:
+        """Leap while nothing can change, else decide one iteration."""
+        if not self._running and not self._waiting:
+            return None
+        return self._leap() or self._iteration(now)
+
+    # Leaps: iterations in which nobody joins.
+
+    def _leap(self) -> Batch | None:
+        """Iterations that repeat as they are: decodes, with at most one prompt's full chunks."""
+        clock, prefilling = self._clock, self._prefilling
+        left = self._budget - clock.decodes
+        closed = (self._blocked and not prefilling) or len(self._running) == self._max_seqs
+        if not prefilling:
+            if not clock.decodes or (self._waiting and not closed):
+                return None
+            return self._decode_leap(closed)
+        chunk = min(left, self._longest_chunk)
+        if len(prefilling) > 1 or chunk < 1 or (self._waiting and chunk < left and not closed):
+            return None
+        return self._chunk_leap(prefilling[0], chunk, closed or chunk == left)
+
+    def _decode_leap(self, closed: bool) -> Batch | None:
+        clock = self._clock
+        steps = min(clock.steps_to_finish(), self._longest_leap)
+        steps = self._allocator.room(steps)
+        if not steps:
+            return None
+        self._deferred = True
+        decodes = clock.decodes
+        shape = BatchShape(decodes, clock.context_tokens, sampled=decodes)
+        return Batch(shape, steps, not closed, ())
+
+    def _chunk_leap(self, sequence: Sequence, chunk: int, closed: bool) -> Batch | None:
+        clock = self._clock
+        rest = sequence.num_tokens - sequence.num_computed
+        steps = min((rest - 1) // chunk, self._longest_leap)
+        if clock.decodes:
+            steps = min(steps, clock.steps_to_finish())
+        if not steps or not (steps := self._allocator.room(steps, sequence, chunk)):
+            return None
+        self._deferred = True
+        return Batch(self._shape([(sequence, chunk)]), steps, not closed, [(sequence, chunk)])
+
+    # Single iterations.
+
+    def _iteration(self, now: int) -> Batch:
+        self._deferred = False
+        preemptions = self.preemptions
+        prompts: list[tuple[Sequence, int]] = []
+        budget = self._continue(prompts, now)
+        if preemptions == self.preemptions:
+            self._admit(prompts, budget, now)
+        assert prompts or self._clock.decodes, "requests wait, yet nothing can run"
+        return Batch(self._shape(prompts), 1, False, prompts)
+
+    def _continue(self, prompts: list[tuple[Sequence, int]], now: int) -> int:
+        """Make room for all that run; returns what is left of the budget."""
+        prefilling = self._prefilling
+        last_only = not prefilling or (
+            len(prefilling) == 1 and prefilling[0] is next(reversed(self._running.values()))
+        )
+        if last_only and self._allocator.room(1):
+            self._allocator.advance(1)
+            budget = self._budget - self._clock.decodes
+            return self._grow(list(prefilling), prompts, budget, now)
+        budget = self._grow(list(self._running.values()), prompts, self._budget, now)
+        self._allocator.advance(1, grown=True)
+        return budget
+
+    def _grow(
+        self,
+        sequences: list[Sequence],
+        prompts: list[tuple[Sequence, int]],
+        budget: int,
+        now: int,
+    ) -> int:
+        """Give each sequence room for its next tokens, preempting from the end of the running."""
+        for sequence in sequences:
+            if sequence.order not in self._running:
+                break  # preempted, and so are all after it
+            prefills = sequence in self._prefilling
+            if prefills:
+                chunk = sequence.num_tokens - sequence.num_computed
+                tokens = min(chunk, budget, self._longest_chunk)
+                target = sequence.num_computed + tokens
+            else:
+                tokens = 1
+                target = self._clock.computed(sequence) + 1
+            if not tokens or not self._make_room(sequence, target, now):
+                continue
+            budget -= tokens
+            if prefills:
+                prompts.append((sequence, tokens))
+        return budget
+
+    def _make_room(self, sequence: Sequence, tokens: int, now: int) -> bool:
+        """Preempt the last running until ``sequence`` can grow; False if it was itself the last."""
+        while not self._allocator.grow(sequence, tokens):
+            if self._preempt(now) is sequence:
+                return False
+        return True
+
+    def _preempt(self, now: int) -> Sequence:
+        _, sequence = self._running.popitem()
+        if sequence in self._prefilling:
+            self._prefilling.remove(sequence)
+        else:
+            self._clock.leave(sequence)
+            sequence.last_token = now
+        self._allocator.free(sequence, sequence.num_computed, finished=False)
+        sequence.order = -1
+        sequence.num_computed = 0
+        sequence.preemptions += 1
+        self.preemptions += 1
+        self._waiting.appendleft(sequence)
+        self._blocked = False
+        return sequence
+
+    def _admit(self, prompts: list[tuple[Sequence, int]], budget: int, now: int) -> None:
+        waiting, running, allocator = self._waiting, self._running, self._allocator
+        while waiting and budget > 0 and len(running) < self._max_seqs:
+            sequence = waiting[0]
+            match = allocator.match(sequence)
+            rest = sequence.num_tokens - match.tokens
+            tokens = min(rest, budget, self._longest_chunk)
+            spare = self._spare if running else 0
+            if not allocator.admit(sequence, match, match.tokens + tokens, spare=spare):
+                self._blocked = True
+                return
+            waiting.popleft()
+            self._start(sequence, match.tokens, now)
+            if tokens < rest:
+                self._prefilling.append(sequence)
+            prompts.append((sequence, tokens))
+            budget -= tokens
+
+    def _start(self, sequence: Sequence, hit: int, now: int) -> None:
+        """Make an admitted sequence the last of the running."""
+        self._admitted += 1
+        sequence.order = self._admitted
+        sequence.num_computed = hit
+        self._running[sequence.order] = sequence
+        if sequence.scheduled is None:
+            sequence.scheduled = now
+            sequence.cached_tokens = hit
+        else:
+            sequence.recomputed_tokens += sequence.num_tokens - hit
+
+    def _shape(self, prompts: list[tuple[Sequence, int]]) -> BatchShape:
+        decodes = sampled = self._clock.decodes
+        tokens = context = pairs = 0
+        for sequence, new in prompts:
+            cached = sequence.num_computed
+            tokens += new
+            context += cached
+            pairs += new * cached + new * (new + 1) // 2
+            sampled += cached + new == sequence.num_tokens
+        return BatchShape(
+            decodes, self._clock.context_tokens, len(prompts), tokens, context, pairs, sampled
+        )
+
+    # Completion.
+
+    def complete(self, batch: Batch, steps: int, now: int) -> list[Sequence]:
+        """Apply ``steps`` iterations; returns who finished, in running order, memory still held."""
+        if self._deferred:
+            self._allocator.advance(steps)
+            for sequence, tokens in batch.prompts:
+                self._allocator.grow(sequence, sequence.num_computed + tokens * steps)
+        finished = self._clock.advance(steps)
+        for sequence, tokens in batch.prompts:
+            sequence.num_computed += tokens * steps
+            if sequence.num_computed == sequence.num_tokens and self._answer(sequence, now):
+                finished.append(sequence)
+        finished.sort(key=_order)
+        return finished
+
+    def retire(self, finished: list[Sequence]) -> None:
+        """Give back the memory of finished sequences, in their order."""
+        for sequence in finished:
+            del self._running[sequence.order]
+            self._allocator.free(sequence, sequence.num_computed, finished=True)
+            self._blocked = False
+
+    def _answer(self, sequence: Sequence, now: int) -> bool:
+        """A prompt is complete and yields a token; True if that was the last one."""
+        if sequence in self._prefilling:
+            self._prefilling.remove(sequence)
+        sequence.generated += 1
+        sequence.num_tokens += 1
+        if sequence.first_token is None:
+            sequence.first_token = now
+        if not self._clock.join(sequence):
+            return True
+        self._allocator.join(sequence)
+        return False
+
+    def check(self) -> None:
+        """Running and waiting are disjoint; the decode clock counts exactly the decoders."""
+        running = list(self._running.values())
+        decoding = [sequence for sequence in running if sequence not in self._prefilling]
+        assert all(s.order == order for order, s in self._running.items())
+        assert not {id(s) for s in running} & {id(s) for s in self._waiting}
+        assert len(running) <= self._max_seqs
+        assert self._clock.decodes == len(decoding)
+        assert self._clock.context_tokens == sum(self._clock.computed(s) for s in decoding)
+
+
+def _order(sequence: Sequence) -> int:
+    return sequence.order

@@ -1,0 +1,22 @@
+"""Iteration-level scheduling with whole prompts, as Orca introduced it."""
+
+from __future__ import annotations
+
+from kvsim.protocols import Allocator
+from kvsim.scheduling.chunked import UNBOUNDED, Chunked
+
+
+class Continuous(Chunked):
+    """Requests join and leave at every iteration; a prompt is computed whole, beside the decodes.
+
+    With an allocator that reserves (contiguous, buddy) the room for the answer is set aside at
+    admission and nobody is ever preempted, as in Orca (OSDI 2022) section 4; with one that grows,
+    the last running sequence is preempted when memory runs out.
+    """
+
+    def __init__(
+        self, allocator: Allocator, *, max_num_seqs: int = 256, leaps: bool = True
+    ) -> None:
+        super().__init__(
+            allocator, max_num_seqs=max_num_seqs, max_num_batched_tokens=UNBOUNDED, leaps=leaps
+        )

@@ -1,0 +1,129 @@
+"""One engine: a scheduler, its memory and the time that its iterations take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from simpy import Event
+
+from kvsim.core import Sequence
+from kvsim.protocols import Allocator, Batch, CostModel, Scheduler
+from kvsim.simulation.events import ENGINE, Call, Clock
+from kvsim.simulation.recorder import Recorder
+
+
+class Replica:
+    """Runs one batch after another; a batch is an iteration or a leap over many equal ones.
+
+    ``max_model_len`` bounds prompt and answer together (None: only the memory does).
+    """
+
+    def __init__(
+        self,
+        index: int,
+        scheduler: Scheduler,
+        allocator: Allocator,
+        cost_model: CostModel,
+        *,
+        max_model_len: int | None = None,
+        check: bool = False,
+    ) -> None:
+        self.index = index
+        self.scheduler = scheduler
+        self.allocator = allocator
+        self._cost_model = cost_model
+        self._max_model_len = max_model_len
+        self._check = check
+        self._batch: Batch | None = None
+        self._steps = 0
+        self._start = 0
+        self._next: Call | None = None
+
+    def attach(self, env: Clock, recorder: Recorder, ended: Callable[[Sequence], None]) -> None:
+        """Join a simulation; ``ended`` is told of every sequence that finishes."""
+        self._env = env
+        self._recorder = recorder
+        self._ended = ended
+
+    @property
+    def queue_length(self) -> int:
+        """Requests waiting or running."""
+        return self.scheduler.waiting_count + self.scheduler.running_count
+
+    def refusal(self, sequence: Sequence) -> str | None:
+        """Why the sequence can never be served here; None if it can."""
+        request = sequence.request
+        tokens = request.prompt_tokens + request.output_tokens
+        if self._max_model_len is not None and tokens > self._max_model_len:
+            return f"{tokens} tokens exceed max_model_len {self._max_model_len}"
+        if not self.allocator.fits(tokens - 1):  # the last token's KV is never computed
+            return f"{tokens} tokens exceed the KV pool of {self.allocator.total_slots} slots"
+        return None
+
+    def submit(self, sequence: Sequence) -> None:
+        """A request arrives now. An idle engine wakes, a leap that it could join is cut."""
+        self.scheduler.add(sequence)
+        if self._next is None:
+            self._next = Call(self._env, self._env.now, ENGINE, self._wake)
+        elif self._batch is not None and self._batch.open and self._steps > 1:
+            self._cut(self._batch)
+
+    def _cut(self, batch: Batch) -> None:
+        """End the leap with the first iteration that ends now or later."""
+        span = self._env.now - self._start
+        steps = self._steps_until(batch, span)
+        if steps < self._steps and self._next is not None:
+            self._next.drop()
+            self._launch(batch, steps)
+
+    def _steps_until(self, batch: Batch, span: int) -> int:
+        """The fewest steps that take ``span`` picoseconds or more, at most those of the leap."""
+        time, shape = self._cost_model.time, batch.shape
+        low, high = 0, self._steps
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if time(shape, middle) < span else (low, middle)
+        return high
+
+    def _launch(self, batch: Batch, steps: int) -> None:
+        self._steps = steps
+        end = self._start + self._cost_model.time(batch.shape, steps)
+        self._next = Call(self._env, end, ENGINE, self._finish)
+
+    def _wake(self, _: Event) -> None:
+        self._schedule(self._env.now)
+
+    def _schedule(self, now: int) -> None:
+        self._batch = batch = self.scheduler.schedule(now)
+        self._next = None
+        if batch is not None:
+            self._start = now
+            self._launch(batch, batch.steps)
+
+    def _finish(self, _: Event) -> None:
+        now, batch, steps = self._env.now, self._batch, self._steps
+        assert batch is not None
+        finished = self.scheduler.complete(batch, steps, now)
+        self._recorder.leap(
+            self.index,
+            self._start,
+            now,
+            steps,
+            batch.shape,
+            self.scheduler.waiting_count,
+            self.scheduler.running_count,
+            self.allocator,
+        )
+        self.scheduler.retire(finished)
+        for sequence in finished:
+            sequence.finished = now
+            self._recorder.finished(sequence, self.index)
+            self._ended(sequence)
+        if self._check:
+            self.check()
+        self._schedule(now)
+
+    def check(self) -> None:
+        """Assert that the books of memory and scheduler balance."""
+        self.allocator.check()
+        self.scheduler.check()
