@@ -78,8 +78,8 @@ class Sequence:
         self.scheduled: int | None = None
         """When it was first admitted, picoseconds."""
         self.first_token: int | None = None
-        self.last_token: int = 0
-        """When its latest token came, picoseconds; kept at joins and preemptions only."""
+        self.last_token: int | None = None
+        """When its latest token came, picoseconds; known only from a preemption to the next token."""
         self.finished: int | None = None
         self.num_tokens = request.prompt_tokens
         """Tokens that are known: the prompt and what has been generated, as of the last join."""

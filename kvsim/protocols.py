@@ -112,6 +112,8 @@ class Scheduler(Protocol):
     """Decides which sequences run in the next iteration; owns the waiting and running sets."""
 
     preemptions: int
+    gaps: list[int]
+    """Waits of preempted sequences for their next token, picoseconds; whoever reads it clears it."""
 
     @property
     def waiting_count(self) -> int:
@@ -158,6 +160,43 @@ class CostModel(Protocol):
 
         Exactly the sum of the single iterations, and monotone in ``steps``.
         """
+        ...
+
+
+class Observer(Protocol):
+    """Is told what happens in a simulation; changes nothing. Times in picoseconds."""
+
+    def leap(
+        self,
+        replica: int,
+        start: int,
+        now: int,
+        steps: int,
+        shape: BatchShape,
+        waiting: int,
+        running: int,
+        allocator: Allocator,
+    ) -> None:
+        """``steps`` iterations ran from ``start`` to ``now``; who finished still holds memory.
+
+        ``waiting`` requests were left in the queue when they began, ``running`` have memory.
+        """
+        ...
+
+    def gap(self, picoseconds: int) -> None:
+        """A preempted sequence waited this long for its next token."""
+        ...
+
+    def finished(self, sequence: Sequence, replica: int) -> None:
+        """A sequence has its last token."""
+        ...
+
+    def rejected(self, request: Request, replica: int, arrival: int, reason: str) -> None:
+        """A request can never be served."""
+        ...
+
+    def idle(self, replica: int, allocator: Allocator) -> None:
+        """The replica has nothing to do until its next leap."""
         ...
 
 

@@ -1,1 +1,14 @@
 """KV memory: allocators, prefix caches and the order in which cached blocks are given up."""
+
+from __future__ import annotations
+
+from kvsim.memory.buddy import Buddy
+from kvsim.memory.contiguous import Contiguous
+from kvsim.memory.paged import Paged
+from kvsim.protocols import Allocator
+
+ALLOCATORS: dict[str, type[Allocator]] = {
+    "contiguous": Contiguous,
+    "buddy": Buddy,
+    "paged": Paged,
+}

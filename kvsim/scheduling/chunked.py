@@ -41,6 +41,7 @@ class Chunked:
                 f"({max_num_seqs}): every running sequence needs one token a step"
             )
         self.preemptions = 0
+        self.gaps: list[int] = []
         self._allocator = allocator
         self._max_seqs = max_num_seqs
         self._budget = max_num_batched_tokens
@@ -262,6 +263,9 @@ class Chunked:
         sequence.num_tokens += 1
         if sequence.first_token is None:
             sequence.first_token = now
+        if sequence.last_token is not None:
+            self.gaps.append(now - sequence.last_token)
+            sequence.last_token = None
         if not self._clock.join(sequence):
             return True
         self._allocator.join(sequence)

@@ -22,6 +22,7 @@ class Static:
         self, allocator: Allocator, *, max_num_seqs: int = 256, leaps: bool = True
     ) -> None:
         self.preemptions = 0
+        self.gaps: list[int] = []
         self._allocator = allocator
         self._max_seqs = max_num_seqs
         self._longest_leap = UNBOUNDED if leaps else 1
@@ -135,6 +136,9 @@ class Static:
             sequence.num_tokens += 1
             if sequence.first_token is None:
                 sequence.first_token = now
+            if sequence.last_token is not None:
+                self.gaps.append(now - sequence.last_token)
+                sequence.last_token = None
             if self._clock.join(sequence):
                 self._allocator.join(sequence)
             else:
