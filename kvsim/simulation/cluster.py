@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kvsim.core import Request, Sequence
-from kvsim.protocols import Router
+from kvsim.protocols import Observer, Router
 from kvsim.simulation.arrivals import Arrivals
 from kvsim.simulation.events import Clock
-from kvsim.simulation.recorder import Recorder
 from kvsim.simulation.replica import Replica
 
 
 def simulate(
-    requests: Iterable[Request], replicas: list[Replica], router: Router, recorder: Recorder
+    requests: Iterable[Request], replicas: list[Replica], router: Router, observer: Observer
 ) -> None:
     """Serve every request to its end, or reject it with a reason."""
     env = Clock()
@@ -24,11 +23,11 @@ def simulate(
         if reason is None:
             replica.submit(sequence)
         else:
-            recorder.rejected(sequence.request, replica.index, sequence.arrival, reason)
+            observer.rejected(sequence.request, replica.index, sequence.arrival, reason)
             arrivals.ended(sequence)
 
     arrivals = Arrivals(env, requests, deliver)
     for replica in replicas:
-        replica.attach(env, recorder, arrivals.ended)
+        replica.attach(env, observer, arrivals.ended)
     env.run()
     assert all(not replica.queue_length for replica in replicas), "a request was never served"

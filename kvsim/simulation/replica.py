@@ -7,9 +7,8 @@ from collections.abc import Callable
 from simpy import Event
 
 from kvsim.core import Sequence
-from kvsim.protocols import Allocator, Batch, CostModel, Scheduler
+from kvsim.protocols import Allocator, Batch, CostModel, Observer, Scheduler
 from kvsim.simulation.events import ENGINE, Call, Clock
-from kvsim.simulation.recorder import Recorder
 
 
 class Replica:
@@ -37,12 +36,13 @@ class Replica:
         self._batch: Batch | None = None
         self._steps = 0
         self._start = 0
+        self._left_waiting = 0
         self._next: Call | None = None
 
-    def attach(self, env: Clock, recorder: Recorder, ended: Callable[[Sequence], None]) -> None:
+    def attach(self, env: Clock, observer: Observer, ended: Callable[[Sequence], None]) -> None:
         """Join a simulation; ``ended`` is told of every sequence that finishes."""
         self._env = env
-        self._recorder = recorder
+        self._observer = observer
         self._ended = ended
 
     @property
@@ -96,32 +96,42 @@ class Replica:
     def _schedule(self, now: int) -> None:
         self._batch = batch = self.scheduler.schedule(now)
         self._next = None
-        if batch is not None:
-            self._start = now
-            self._launch(batch, batch.steps)
+        if batch is None:
+            self._observer.idle(self.index, self.allocator)
+            return
+        self._start = now
+        self._left_waiting = self.scheduler.waiting_count
+        self._launch(batch, batch.steps)
 
     def _finish(self, _: Event) -> None:
         now, batch, steps = self._env.now, self._batch, self._steps
         assert batch is not None
         finished = self.scheduler.complete(batch, steps, now)
-        self._recorder.leap(
+        self._observer.leap(
             self.index,
             self._start,
             now,
             steps,
             batch.shape,
-            self.scheduler.waiting_count,
+            self._left_waiting,
             self.scheduler.running_count,
             self.allocator,
         )
+        if self.scheduler.gaps:
+            self._report_gaps()
         self.scheduler.retire(finished)
         for sequence in finished:
             sequence.finished = now
-            self._recorder.finished(sequence, self.index)
+            self._observer.finished(sequence, self.index)
             self._ended(sequence)
         if self._check:
             self.check()
         self._schedule(now)
+
+    def _report_gaps(self) -> None:
+        for gap in self.scheduler.gaps:
+            self._observer.gap(gap)
+        self.scheduler.gaps.clear()
 
     def check(self) -> None:
         """Assert that the books of memory and scheduler balance."""
