@@ -1,0 +1,279 @@
+"""SGLang's radix tree: which prefixes are cached, who holds them, and what is evicted first.
+
+An edge is a run of tokens, kept as two offsets into the ids of a prompt that has them, so that work
+is by the run and never by the token. Runs begin and end on page boundaries.
+
+Source: Zheng et al., SGLang (arXiv:2312.07104), section 3; SGLang 0.5.23 ``mem_cache/radix_cache.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from kvsim.core import Request
+from kvsim.memory.eviction import EvictionPolicy
+
+
+class Content(NamedTuple):
+    """What the tokens of a sequence are, from its start; generated tokens are its owner's alone."""
+
+    ids: list[int]
+    """Names of the prompt's first tokens, ``width`` tokens each."""
+    width: int
+    shared: int
+    """Tokens that the ids describe; those after them are unlike any other request's."""
+    owner: int
+
+    def page(self, start: int, size: int) -> Hashable:
+        """Name of the page at ``start`` among pages that follow the same tokens."""
+        if start + size > self.shared:
+            return (self.owner,)
+        first, last = start // self.width, (start + size - 1) // self.width
+        name = self.ids[first] if first == last else tuple(self.ids[first : last + 1])
+        return name if start else (self.width, name)
+
+    def agree(self, other: Content, start: int, end: int) -> int:
+        """Where, from ``start`` on, the two first differ; ``end`` if not before it."""
+        if self.owner == other.owner:
+            return end
+        end = min(end, self.shared, other.shared)
+        first, last = start // self.width, -(-end // self.width)
+        if self.ids[first:last] == other.ids[first:last]:
+            return end
+        return next(i for i in range(first, last) if self.ids[i] != other.ids[i]) * self.width
+
+
+def content_of(request: Request) -> Content:
+    """The content of a request's tokens."""
+    ids = request.hash_ids or []
+    described = min(len(ids) * request.hash_block, request.prompt_tokens)
+    return Content(ids, request.hash_block, described, request.row)
+
+
+class Node:
+    """A run of cached tokens, ``start`` to ``end`` counted from the start of the prompt."""
+
+    __slots__ = (
+        "children",
+        "content",
+        "end",
+        "key",
+        "last_access",
+        "locks",
+        "parent",
+        "queued",
+        "start",
+    )
+
+    def __init__(
+        self, content: Content, start: int, end: int, key: Hashable, parent: Node | None
+    ) -> None:
+        self.content = content
+        """Of some sequence whose tokens these are; the same list of ids for many nodes."""
+        self.start = start
+        self.end = end
+        self.key = key
+        """Name of its first page: where it hangs under ``parent``."""
+        self.parent = parent
+        self.children: dict[Hashable, Node] = {}
+        self.locks = 0
+        """Running sequences whose prefix goes through it."""
+        self.last_access = 0
+        self.queued = 0
+        """Number of its valid entry in the eviction queue."""
+
+
+class Prefix(NamedTuple):
+    """A cached prefix: the path to ``node``, of which it may use only the first tokens."""
+
+    node: Node
+    tokens: int
+
+
+class RadixTree:
+    """Cached prefixes, in pages of ``page_size`` tokens; whole leaves are evicted, unlocked ones."""
+
+    def __init__(self, page_size: int, policy: EvictionPolicy) -> None:
+        self.page_size = page_size
+        self.root = Node(Content([], 1, 0, -1), 0, 0, None, None)
+        self.root.locks = 1
+        self.evictable = 0
+        """Tokens that no running sequence holds."""
+        self.protected = 0
+        """Tokens that running sequences hold."""
+        self._policy = policy
+        self._clock = 0
+        self._nodes = 0
+        self._entries = 0
+        self._queue: list[tuple[float, int, int, Node]] = []
+        """Heap of (priority, last access, entry, leaf). Stale entries stay in until they come up."""
+
+    @property
+    def tokens(self) -> int:
+        """Cached tokens, held or not."""
+        return self.evictable + self.protected
+
+    def find(self, content: Content, tokens: int, node: Node | None = None) -> Prefix:
+        """The longest cached prefix, in full pages, of the first ``tokens`` tokens; changes nothing.
+
+        ``node``: one that the content is known to go through.
+        """
+        page, node = self.page_size, node or self.root
+        at, end = node.end, tokens - tokens % page
+        while at < end and (child := node.children.get(content.page(at, page))) is not None:
+            at = content.agree(child.content, at, min(child.end, end))
+            at -= at % page
+            node = child
+            if at < child.end:
+                break
+        return Prefix(node, at)
+
+    def use(self, prefix: Prefix) -> Node:
+        """Note a use of the prefix; returns its last node, split off if the prefix ends inside one.
+
+        All of a node that is used in part counts as used, as SGLang stamps it before it compares.
+        """
+        node: Node | None = prefix.node
+        self._clock += 1
+        while node is not None:
+            node.last_access = self._clock
+            node = node.parent
+        self._enqueue(prefix.node)
+        if prefix.tokens == prefix.node.end:
+            return prefix.node
+        return self._split(prefix.node, prefix.tokens)
+
+    def _split(self, node: Node, at: int) -> Node:
+        """Cut a node; the front becomes its parent, so that who holds the node holds both."""
+        assert node.parent is not None
+        front = Node(node.content, node.start, at, node.key, node.parent)
+        front.last_access, front.locks = node.last_access, node.locks
+        node.parent.children[node.key] = front
+        node.start, node.parent = at, front
+        node.key = node.content.page(at, self.page_size)
+        front.children[node.key] = node
+        self._nodes += 1
+        return front
+
+    def insert(self, content: Content, tokens: int, node: Node | None = None) -> Node:
+        """Cache the full pages of the first ``tokens`` tokens; returns the node that ends them.
+
+        ``node``: one that the content is known to go through.
+        """
+        prefix = self.find(content, tokens, node)
+        at, end = prefix.tokens, tokens - tokens % self.page_size
+        last = self.use(prefix)
+        if at == end:
+            return last
+        key = content.page(at, self.page_size)
+        leaf = last.children[key] = Node(content, at, end, key, last)
+        leaf.last_access = self._clock
+        self.evictable += end - at
+        self._nodes += 1
+        self._enqueue(leaf)
+        return leaf
+
+    def lock(self, node: Node, above: Node | None = None) -> None:
+        """Hold the path to ``node`` (from below ``above``, whose path is held already)."""
+        above = above or self.root
+        while node is not above:
+            if not node.locks:
+                self._protect(node.end - node.start)
+            node.locks += 1
+            assert node.parent is not None
+            node = node.parent
+
+    def unlock(self, node: Node) -> None:
+        """Let go of the path to ``node``."""
+        last = node
+        while node.parent is not None:
+            node.locks -= 1
+            if not node.locks:
+                self._protect(node.start - node.end)
+            node = node.parent
+        self._enqueue(last)
+
+    def _protect(self, tokens: int) -> None:
+        self.evictable -= tokens
+        self.protected += tokens
+
+    def unlocked(self, prefix: Prefix) -> int:
+        """Tokens of the prefix that nobody holds."""
+        node = prefix.node
+        while not node.locks:
+            assert node.parent is not None
+            node = node.parent
+        return max(0, prefix.tokens - node.end)
+
+    def evict(self, tokens: int) -> int:
+        """Drop unlocked leaves until ``tokens`` are free or none is left; returns what it freed."""
+        freed = 0
+        while freed < tokens and self._queue:
+            *_, entry, leaf = heappop(self._queue)
+            if entry == leaf.queued and self._is_evictable_leaf(leaf):
+                freed += leaf.end - leaf.start
+                self._drop(leaf)
+        return freed
+
+    def _drop(self, leaf: Node) -> None:
+        assert leaf.parent is not None
+        del leaf.parent.children[leaf.key]
+        leaf.queued = 0
+        self.evictable -= leaf.end - leaf.start
+        self._nodes -= 1
+        self._enqueue(leaf.parent)
+
+    def _is_evictable_leaf(self, node: Node) -> bool:
+        return not node.locks and not node.children
+
+    def _enqueue(self, node: Node) -> None:
+        """Give a node, if it may be evicted, its present place in the queue."""
+        if not self._is_evictable_leaf(node):
+            return
+        self._entries += 1
+        node.queued = self._entries
+        priority = self._policy.priority(node)
+        heappush(self._queue, (priority, node.last_access, node.queued, node))
+        if len(self._queue) > 2 * self._nodes + 64:
+            self._queue = [entry for entry in self._queue if self._is_valid(*entry)]
+            heapify(self._queue)
+
+    def _is_valid(self, _priority: float, _access: int, entry: int, node: Node) -> bool:
+        return entry == node.queued and self._is_evictable_leaf(node)
+
+    def __iter__(self) -> Iterator[Node]:
+        stack = list(self.root.children.values())
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(node.children.values())
+
+    def check(self, held: Iterable[Node]) -> None:
+        """Assert that the books balance when running sequences hold the paths to ``held``."""
+        locks: dict[Node, int] = {}
+        for last in held:
+            node = last
+            while node.parent is not None:
+                locks[node] = locks.get(node, 0) + 1
+                node = node.parent
+        nodes = list(self)
+        for node in nodes:
+            self._check_node(node)
+            assert node.locks == locks.pop(node, 0)
+        assert not locks
+        assert self._nodes == len(nodes)
+        assert self.protected == sum(n.end - n.start for n in nodes if n.locks)
+        assert self.evictable == sum(n.end - n.start for n in nodes if not n.locks)
+        queued = {n for *_, entry, n in self._queue if entry == n.queued}
+        assert queued >= {n for n in nodes if self._is_evictable_leaf(n)}
+
+    def _check_node(self, node: Node) -> None:
+        assert node.parent is not None
+        assert node.parent.end == node.start < node.end
+        assert node.end % self.page_size == 0
+        assert node.key == node.content.page(node.start, self.page_size)
+        assert node.parent.children[node.key] is node
+        assert node.parent.last_access >= node.last_access
+        assert node.parent.locks >= node.locks
