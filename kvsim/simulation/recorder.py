@@ -1,0 +1,287 @@
+"""Records what happens, at about a microsecond a call and in memory that does not grow.
+
+Requests and token gaps leave in batches for a :class:`kvsim.tables.Sink`; per replica there remain
+a few sums and a bounded number of samples.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, NamedTuple
+
+from kvsim.core import PICOSECONDS, BatchShape, Request, Sequence, Usage
+from kvsim.protocols import Allocator
+from kvsim.tables import (
+    EngineRecord,
+    Limits,
+    ReplicaTotals,
+    RequestTable,
+    SampleTable,
+    Sink,
+)
+
+if TYPE_CHECKING:
+    from kvsim.tables import Ints
+
+BATCH_ROWS = 65_536
+"""Requests, or leaps, that are passed on together."""
+REPLICA_SAMPLES = 2_048
+"""Most samples of a replica; when they are reached every other one is dropped."""
+ALL_SAMPLES = 131_072
+"""Most samples of all replicas, as far as each keeps :data:`FEWEST_SAMPLES`."""
+FEWEST_SAMPLES = 256
+
+_REQUEST_NUMBERS = 11
+_SAMPLE_NUMBERS = 11
+
+
+class _Instant(NamedTuple):
+    """What a sample holds apart from its time and the memory."""
+
+    waiting: int = 0
+    running: int = 0
+    batch: int = 0
+    batch_tokens: int = 0
+
+
+class _Track:
+    """Sums and samples of one replica; times in picoseconds."""
+
+    __slots__ = (
+        "blocked_budget",
+        "blocked_kv",
+        "blocked_seats",
+        "busy",
+        "due",
+        "end",
+        "first",
+        "held",
+        "idle",
+        "interval",
+        "iterations",
+        "peak",
+        "samples",
+        "tokens",
+    )
+
+    def __init__(self, total_slots: int) -> None:
+        self.iterations = self.tokens = self.busy = self.held = self.peak = 0
+        self.blocked_kv = self.blocked_seats = self.blocked_budget = 0
+        self.end = 0
+        """When its latest iteration ended."""
+        self.idle = Usage(0, 0, 0, 0, 0, total_slots)
+        """The pool while nothing runs."""
+        self.samples = array("q")
+        self.first = self.due = self.interval = 0
+
+    def totals(self) -> ReplicaTotals:
+        return ReplicaTotals(
+            self.iterations,
+            self.tokens,
+            self.busy / PICOSECONDS,
+            self.held / PICOSECONDS,
+            self.peak,
+            self.blocked_kv / PICOSECONDS,
+            self.blocked_seats / PICOSECONDS,
+            self.blocked_budget / PICOSECONDS,
+        )
+
+
+class Recorder:
+    """Takes notes of a simulation with ``num_replicas`` pools of ``total_slots`` slots each.
+
+    A replica calls :meth:`leap` and :meth:`finished` as it goes and :meth:`idle` when it has nothing
+    to do; :meth:`close` ends the run.
+    """
+
+    def __init__(
+        self, num_replicas: int, total_slots: int, sink: Sink, *, limits: Limits | None = None
+    ) -> None:
+        self._total_slots = total_slots
+        self._sink = sink
+        self._limits = limits or Limits()
+        self._seats = self._limits.max_num_seqs or (1 << 62)
+        if self._limits.closed_batches:
+            self._seats = 1
+        self._budget = self._limits.max_num_batched_tokens or (1 << 62)
+        self._tracks = [_Track(total_slots) for _ in range(num_replicas)]
+        per_replica = max(FEWEST_SAMPLES, ALL_SAMPLES // num_replicas)
+        self._most_numbers = min(REPLICA_SAMPLES, per_replica) * _SAMPLE_NUMBERS
+        self._new_requests()
+        self._new_gaps()
+
+    def _new_requests(self) -> None:
+        self._requests = array("q")
+        self._ids: list[str | None] = []
+        self._reasons: list[str | None] = []
+
+    def _new_gaps(self) -> None:
+        self._gaps = array("q")
+        self._gap_counts = array("q")
+
+    # Requests.
+
+    def finished(self, sequence: Sequence, replica: int) -> None:
+        """A sequence has produced its last token."""
+        request = sequence.request
+        self._requests.extend(
+            (
+                request.row,
+                replica,
+                sequence.arrival,
+                sequence.scheduled,
+                sequence.first_token,
+                sequence.finished,
+                request.prompt_tokens,
+                request.output_tokens,
+                sequence.cached_tokens,
+                sequence.preemptions,
+                sequence.recomputed_tokens,
+            )  # type: ignore[arg-type]  # a finished sequence has all its times
+        )
+        self._note(request, None)
+
+    def rejected(self, request: Request, replica: int, arrival: int, reason: str) -> None:
+        """A request can never be served, for the given reason."""
+        lengths = (request.prompt_tokens, request.output_tokens)
+        self._requests.extend((request.row, replica, arrival, 0, 0, 0, *lengths, 0, 0, 0))
+        self._note(request, reason)
+
+    def _note(self, request: Request, reason: str | None) -> None:
+        self._ids.append(request.id)
+        self._reasons.append(reason)
+        if len(self._ids) == BATCH_ROWS:
+            self._pass_requests()
+
+    # Iterations.
+
+    def leap(
+        self,
+        replica: int,
+        start: int,
+        now: int,
+        steps: int,
+        shape: BatchShape,
+        waiting: int,
+        running: int,
+        allocator: Allocator,
+    ) -> None:
+        """``steps`` iterations have run from ``start`` to ``now``; who finished still holds memory.
+
+        ``waiting`` counts the requests that were left waiting when the iterations began: later ones
+        wait for the boundary, not for room.
+        """
+        track = self._tracks[replica]
+        if start > track.end:
+            self._wake(track, replica, start)
+        track.end = now
+        span = now - start
+        held = allocator.held_slots
+        decodes = shape.decodes
+        tokens = decodes + shape.prefill_tokens
+        track.iterations += steps
+        track.tokens += tokens * steps
+        track.busy += span
+        track.held += held * span
+        if held > track.peak:
+            track.peak = held
+        if decodes:
+            self._gaps.append(span // steps)
+            self._gap_counts.append(decodes * steps)
+            if len(self._gaps) >= BATCH_ROWS:
+                self._pass_gaps()
+        if waiting:
+            self._blocked(track, span, running, tokens)
+        if now >= track.due:
+            instant = _Instant(waiting, running, decodes + shape.prefills, tokens)
+            self._sample(track, replica, now, instant, allocator.usage())
+
+    def gap(self, picoseconds: int) -> None:
+        """A single gap between two tokens that no leap accounts for: one that a preemption tore."""
+        self._gaps.append(picoseconds)
+        self._gap_counts.append(1)
+
+    def idle(self, replica: int, allocator: Allocator) -> None:
+        """The replica has nothing to do until its next :meth:`leap` starts."""
+        self._tracks[replica].idle = allocator.usage()
+
+    def _blocked(self, track: _Track, span: int, running: int, tokens: int) -> None:
+        """Requests waited for ``span``: blame seats, else token budget, else memory."""
+        if running >= self._seats:
+            track.blocked_seats += span
+        elif tokens >= self._budget:
+            track.blocked_budget += span
+        else:
+            track.blocked_kv += span
+
+    # Samples.
+
+    def _wake(self, track: _Track, replica: int, now: int) -> None:
+        if not track.samples:
+            track.first = now
+        if now >= track.due:
+            self._sample(track, replica, now, _Instant(), track.idle)
+
+    def _sample(
+        self, track: _Track, replica: int, now: int, instant: _Instant, usage: Usage
+    ) -> None:
+        track.samples.extend((now, *instant, *usage))
+        track.due = now + track.interval
+        if len(track.samples) >= self._most_numbers:
+            self._thin(track, now)
+
+    def _thin(self, track: _Track, now: int) -> None:
+        """Drop every other sample and take them half as often from now on."""
+        rows = len(track.samples) // _SAMPLE_NUMBERS
+        kept = _matrix(track.samples, _SAMPLE_NUMBERS)[1::2]
+        track.samples = array("q", kept.tobytes())
+        track.interval = max(2 * track.interval, 2 * (now - track.first) // rows)
+        track.due = now + track.interval
+
+    # The end.
+
+    def close(self) -> EngineRecord:
+        """Pass on what is left and return the sums; the run ends with the latest iteration."""
+        end = max((track.end for track in self._tracks), default=0)
+        for replica, track in enumerate(self._tracks):
+            if track.end < end:
+                self._sample(track, replica, end, _Instant(), track.idle)
+        self._pass_requests()
+        self._pass_gaps()
+        totals = tuple(track.totals() for track in self._tracks)
+        return EngineRecord(self._total_slots, self._limits, totals, self._sample_table())
+
+    def _pass_requests(self) -> None:
+        import numpy as np
+
+        columns = _matrix(self._requests, _REQUEST_NUMBERS).T.copy()
+        times = columns[2:6] / PICOSECONDS
+        refused = np.array([reason is not None for reason in self._reasons], dtype=bool)
+        times[1:, refused] = np.nan
+        numbers = (*columns[:2], *times, *columns[6:])
+        # mypy cannot count the columns.
+        table = RequestTable(*numbers, self._ids, self._reasons)  # type: ignore[call-arg]
+        self._new_requests()
+        self._sink.requests(table)
+
+    def _pass_gaps(self) -> None:
+        import numpy as np
+
+        gaps, counts = np.array(self._gaps), np.array(self._gap_counts)
+        self._new_gaps()
+        self._sink.gaps(gaps / PICOSECONDS, counts)
+
+    def _sample_table(self) -> SampleTable:
+        import numpy as np
+
+        rows = [_matrix(track.samples, _SAMPLE_NUMBERS) for track in self._tracks]
+        replicas = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+        columns = np.concatenate(rows).T.copy()
+        return SampleTable(columns[0] / PICOSECONDS, replicas, *columns[1:])
+
+
+def _matrix(numbers: array[int], columns: int) -> Ints:
+    """A view of a flat row-major array as a matrix."""
+    import numpy as np
+
+    return np.frombuffer(numbers, dtype=np.int64).reshape(-1, columns)
