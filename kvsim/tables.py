@@ -61,7 +61,7 @@ class RequestTable:
         # mypy cannot count the columns.
         numbers = [getattr(self, name)[flags] for name in NUMBERS]
         texts = [_kept(getattr(self, name), flags) for name in TEXTS]
-        return RequestTable(*numbers, *texts)  # type: ignore[arg-type]
+        return RequestTable(*numbers, *texts)
 
     @classmethod
     def concatenate(cls, tables: Seq[RequestTable]) -> RequestTable:

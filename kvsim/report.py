@@ -1,0 +1,336 @@
+"""Results for people and programs: a summary on the console, a comparison, JSON, CSV.
+
+Everything here reads ``summary.json`` only, so ``show`` and ``compare`` print the same text for a
+run that just ended and for one from last year.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from kvsim.runs import to_json
+
+if TYPE_CHECKING:
+    from kvsim.analysis.summary import Summary, Value
+    from kvsim.runs import RunResult
+
+Format = Literal["table", "json", "csv"]
+FORMATS: tuple[Format, ...] = ("table", "json", "csv")
+
+WIDTH = 100
+"""Columns that a summary needs at most."""
+_BAR = 60
+_LATENCIES = (
+    ("TTFT", "ttft"),
+    ("TPOT", "tpot"),
+    ("ITL", "itl"),
+    ("E2E", "e2el"),
+    ("queue", "queue_time"),
+)
+_STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+
+
+class Part(NamedTuple):
+    """How a part of the KV pool is called and drawn."""
+
+    key: str
+    label: str
+    glyph: str
+    """Tells it apart without colour."""
+    style: str
+
+
+PARTS = (
+    Part("used", "used", "█", "blue"),
+    Part("internal_fragmentation", "internal frag.", "▓", "red"),
+    Part("reserved", "reserved", "▒", "yellow"),
+    Part("external_fragmentation", "external frag.", "░", "magenta"),
+    Part("cached", "cached", "▪", "cyan"),
+    Part("free", "free", "·", "dim"),
+)
+
+
+def print_summary(result: RunResult, console: Console) -> None:
+    """One compact block about a run, at most :data:`WIDTH` columns wide."""
+    summary = result.summary
+    console.print(_title(result), highlight=False, width=WIDTH)
+    console.print(_facts(summary), highlight=False, width=WIDTH)
+    console.print()
+    console.print(_latency_table(summary), width=WIDTH)
+    console.print()
+    console.print(_memory(summary), highlight=False, width=WIDTH)
+    console.print()
+    console.print(_verdict(summary), highlight=False, width=WIDTH)
+
+
+def print_comparison(results: Seq[RunResult], console: Console) -> None:
+    """One table with a column for each run; the best value of a row is marked with ``*``."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("")
+    for result in results:
+        table.add_column(result.name, justify="right", overflow="fold")
+    for row in _ROWS:
+        table.add_row(row.label, *row.cells([result.summary for result in results]))
+    console.print(table, highlight=False)
+    console.print("* best of the row", style="dim", highlight=False)
+
+
+def json_of(results: Seq[RunResult]) -> str:
+    """``summary.json`` of a run, or an object of them by name for several."""
+    if len(results) == 1:
+        return to_json(results[0].summary).decode()
+    return to_json({result.name: result.summary for result in results}).decode()
+
+
+def csv_of(results: Seq[RunResult]) -> str:
+    """A row for each run; the parts of the pool are columns like ``kv_memory.used``."""
+    rows = [{"run": result.name, **_flat(result.summary)} for result in results]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _flat(summary: Summary) -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for name, value in summary.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}.{part}": number for part, number in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+# The summary of one run.
+
+
+def _title(result: RunResult) -> Text:
+    scenario = result.manifest.get("scenario")
+    named = scenario if isinstance(scenario, dict) else {}
+    parts = [_name(named.get(key)) for key in ("model", "gpu", "allocator", "scheduler")]
+    title = Text(result.name, style="bold")
+    title.append("  " + " · ".join(part for part in parts if part), style="not bold")
+    replicas = result.summary.get("num_replicas")
+    if isinstance(replicas, int) and replicas > 1:
+        title.append(f" · {replicas} replicas", style="not bold")
+    title.append(f"  [{result.summary.get('cost_model')} times]", style="not bold italic")
+    return title
+
+
+def _name(setting: object) -> str:
+    """A component as it is called: a name, or the name of a table."""
+    value = setting.get("name") if isinstance(setting, dict) else setting
+    return str(value) if value is not None else ""
+
+
+def _facts(summary: Summary) -> Table:
+    table = _grid(4)
+    table.add_row(
+        *("requests", f"{_count(summary['completed'])} completed"),
+        *("duration", f"{_number(summary['duration'])} s"),
+    )
+    table.add_row(
+        *("", f"{_count(summary['num_rejected'])} rejected"),
+        *("throughput", f"{_number(summary['request_throughput'])} req/s"),
+    )
+    table.add_row(
+        *("prefix hits", _hits(summary)),
+        *("", f"{_number(summary['output_throughput'])} output tok/s"),
+    )
+    table.add_row(
+        *("preemptions", _preemptions(summary)),
+        *("", f"{_number(summary['total_token_throughput'])} total tok/s"),
+    )
+    goodput = summary["request_goodput"]
+    table.add_row(
+        *("evictions", f"{_count(summary['num_evictions'])} blocks"),
+        *(("goodput", f"{_number(goodput)} req/s") if goodput is not None else ("", "")),
+    )
+    return table
+
+
+def _grid(columns: int) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for column in range(columns):
+        label = column % 2 == 0
+        table.add_column(style="dim" if label else "", min_width=11 if label else 34)
+    return table
+
+
+def _hits(summary: Summary) -> str:
+    return (
+        f"{_percent(summary['prefix_cache_hit_rate'])} of "
+        f"{_short(summary['prefix_cache_queries'])} prompt tokens"
+    )
+
+
+def _preemptions(summary: Summary) -> str:
+    if not summary["num_preemptions"]:
+        return "0"
+    return (
+        f"{_count(summary['num_preemptions'])} "
+        f"({_short(summary['recomputed_tokens'])} tokens recomputed)"
+    )
+
+
+def _latency_table(summary: Summary) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("latency, ms", min_width=11)
+    for statistic in _STATISTICS:
+        table.add_column(statistic, justify="right", min_width=11)
+    for label, metric in _LATENCIES:
+        values = (summary[f"{statistic}_{metric}_ms"] for statistic in _STATISTICS)
+        table.add_row(label, *(_milliseconds(value) for value in values))
+    return table
+
+
+def _memory(summary: Summary) -> Table:
+    table = _grid(2)
+    blocks = _count(summary["kv_blocks_total"])
+    usage = _percent(summary["mean_kv_cache_usage"])
+    peak = _percent(summary["peak_kv_cache_usage"])
+    table.add_row("KV cache", f"{usage} mean usage, {peak} peak, of {blocks} blocks")
+    memory = summary["kv_memory"]
+    if isinstance(memory, dict) and sum(memory.values()):
+        table.add_row("", _bar(memory))
+        table.add_row("", _legend(memory))
+    return table
+
+
+def _bar(memory: dict[str, float]) -> Text:
+    bar = Text()
+    for part, width in zip(PARTS, _widths([memory[part.key] for part in PARTS]), strict=True):
+        bar.append(part.glyph * width, style=part.style)
+    return bar
+
+
+def _widths(amounts: list[float]) -> list[int]:
+    """Whole numbers in proportion that sum to the length of the bar (largest remainders)."""
+    exact = [amount / sum(amounts) * _BAR for amount in amounts]
+    widths = [int(width) for width in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda i: widths[i] - exact[i])
+    for i in by_remainder[: _BAR - sum(widths)]:
+        widths[i] += 1
+    return widths
+
+
+def _legend(memory: dict[str, float]) -> Text:
+    total = sum(memory.values())
+    legend = Text()
+    for part in PARTS:
+        legend.append(part.glyph, style=part.style)
+        legend.append(f" {part.label} {_percent(memory[part.key] / total)}   ")
+    return legend
+
+
+def _verdict(summary: Summary) -> Text:
+    name = str(summary["verdict"])
+    text = Text("verdict      ", style="dim")
+    text.append(name, style="bold green not dim" if name == "none" else "bold yellow not dim")
+    if summary["overloaded"]:
+        text.append(" OVERLOADED", style="bold red not dim")
+    text.append(f": {summary['verdict_evidence']}", style="not dim")
+    return text
+
+
+# Comparison.
+
+
+class Row(NamedTuple):
+    """A line of the comparison."""
+
+    label: str
+    key: str
+    show: Callable[[Value], str]
+    better: Callable[[Seq[float]], float] | None = None
+    """``min`` or ``max``; None if neither is better."""
+
+    def cells(self, summaries: Seq[Summary]) -> list[str]:
+        """The value of each run, the best marked."""
+        values = [_at(summary, self.key) for summary in summaries]
+        numbers = [value for value in values if isinstance(value, int | float)]
+        best = None
+        if self.better is not None and len(set(numbers)) > 1:
+            best = self.better(numbers)
+        return [self.show(value) + (" *" if value == best else "  ") for value in values]
+
+
+def _at(summary: Summary, key: str) -> Value:
+    """The value of a key; ``kv_memory.used`` is a share of the pool."""
+    name, _, part = key.partition(".")
+    value = summary.get(name)
+    if not isinstance(value, dict):
+        return value
+    total = sum(value.values())
+    return value[part] / total if total else None
+
+
+def _count(value: Value) -> str:
+    return f"{value:,}" if isinstance(value, int) else "-"
+
+
+def _number(value: Value) -> str:
+    if not isinstance(value, int | float):
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.4g}"
+
+
+def _milliseconds(value: Value) -> str:
+    return f"{value:,.2f}" if isinstance(value, int | float) else "-"
+
+
+def _percent(value: Value) -> str:
+    return f"{value:.1%}" if isinstance(value, int | float) else "-"
+
+
+def _short(value: Value) -> str:
+    if not isinstance(value, int | float):
+        return "-"
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if abs(value) >= size:
+            return f"{value / size:.1f}{unit}"
+    return f"{value:g}"
+
+
+def _text(value: Value) -> str:
+    return str(value)
+
+
+def _yes(value: Value) -> str:
+    return "yes" if value else "no"
+
+
+_ROWS = (
+    Row("completed", "completed", _count, max),
+    Row("rejected", "num_rejected", _count, min),
+    Row("duration, s", "duration", _number, min),
+    Row("requests/s", "request_throughput", _number, max),
+    Row("goodput, requests/s", "request_goodput", _number, max),
+    Row("output tokens/s", "output_throughput", _number, max),
+    *(
+        Row(f"{label} {statistic}, ms", f"{statistic}_{metric}_ms", _milliseconds, min)
+        for label, metric in _LATENCIES[:4]
+        for statistic in ("mean", "p50", "p99")
+    ),
+    Row("queue mean, ms", "mean_queue_time_ms", _milliseconds, min),
+    Row("KV usage mean", "mean_kv_cache_usage", _percent),
+    Row("KV usage peak", "peak_kv_cache_usage", _percent),
+    *(Row(f"  {part.label}", f"kv_memory.{part.key}", _percent) for part in PARTS),
+    Row("prefix hit rate", "prefix_cache_hit_rate", _percent, max),
+    Row("preemptions", "num_preemptions", _count, min),
+    Row("recomputed tokens", "recomputed_tokens", _short, min),
+    Row("evicted blocks", "num_evictions", _count),
+    Row("overloaded", "overloaded", _yes),
+    Row("verdict", "verdict", _text),
+    Row("times", "cost_model", _text),
+)
