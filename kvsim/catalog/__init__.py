@@ -1,1 +1,31 @@
-"""Models, GPUs and dated prices: data files with their sources, and the loaders that read them."""
+"""Models, GPUs and prices that kvsim knows by name: data with source and date, and its loaders."""
+
+from kvsim.catalog.hardware import (
+    Electricity,
+    Gpu,
+    Price,
+    electricity,
+    gpu_names,
+    load_gpu,
+    prices,
+)
+from kvsim.catalog.model import Attention, Layer, Mlp, ModelSpec, Recurrent, Stream
+from kvsim.catalog.models import load_model, model_names
+
+__all__ = [
+    "Attention",
+    "Electricity",
+    "Gpu",
+    "Layer",
+    "Mlp",
+    "ModelSpec",
+    "Price",
+    "Recurrent",
+    "Stream",
+    "electricity",
+    "gpu_names",
+    "load_gpu",
+    "load_model",
+    "model_names",
+    "prices",
+]
