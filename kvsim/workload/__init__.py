@@ -1,1 +1,6 @@
-"""Request traces: one reader per format, generators, and what can be said about a trace."""
+"""Request traces: reading, measuring, converting and generating them."""
+
+from kvsim.workload.options import TraceOptions
+from kvsim.workload.trace import Trace, open_trace
+
+__all__ = ["Trace", "TraceOptions", "open_trace"]

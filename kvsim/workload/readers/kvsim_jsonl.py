@@ -1,0 +1,119 @@
+"""kvsim's own JSONL: one request an object, the fields of :class:`kvsim.core.Request`.
+
+| field | | meaning |
+| --- | --- | --- |
+| ``arrival`` | s | from the start of the trace; absent in a later turn of a session |
+| ``prompt_tokens``, ``output_tokens`` | tokens | at least 1 |
+| ``hash_ids`` | list | names of the prompt's blocks from its start; may cover a part of it only |
+| ``hash_block`` | tokens | that an id stands for; 512 if absent |
+| ``session`` | text | turns of one session follow one another in the file |
+| ``think_time`` | s | from the end of the session's previous turn to this one |
+| ``id`` | text | the request's own name; no two alike |
+
+``prompt``, ``output``, ``blocks`` and ``block_tokens`` are accepted as short names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from kvsim.core import Request
+from kvsim.workload.clock import Clock
+from kvsim.workload.fields import (
+    SECONDS,
+    Record,
+    hash_ids,
+    json_object,
+    name,
+    seconds,
+    tokens,
+    wrong,
+)
+from kvsim.workload.head import Head
+from kvsim.workload.ledger import Ledger
+from kvsim.workload.recent import Recent
+from kvsim.workload.rows import requests_of_lines
+from kvsim.workload.source import Source
+
+DEFAULT_BLOCK = 512
+SHORT = {
+    "prompt": "prompt_tokens",
+    "output": "output_tokens",
+    "blocks": "hash_ids",
+    "block_tokens": "hash_block",
+}
+KNOWN = frozenset({*Request._fields, *SHORT})
+
+
+class KvsimJsonl:
+    """Reads kvsim's own JSONL, and the same with short names."""
+
+    summary: ClassVar[str] = "kvsim JSONL: arrival (s), prompt_tokens, output_tokens, hash_ids, ..."
+    timed: ClassVar[bool] = True
+
+    def __init__(self, source: Source, ledger: Ledger) -> None:
+        self._source = source
+        self._ledger = ledger
+        self._clock = Clock(ledger, 1)
+        self._ids: Recent[bool] = Recent()
+        self._sessions: Recent[bool] = Recent()
+
+    @staticmethod
+    def score(head: Head) -> int:
+        own = ("arrival", "prompt_tokens", "hash_block", "think_time", *SHORT)
+        return head.counts("output_tokens", *own)
+
+    def __iter__(self) -> Iterator[Request]:
+        return requests_of_lines(self._source, self._ledger, self._line)
+
+    def _line(self, row: int, line: bytes) -> Request:
+        return self.request(row, json_object(line))
+
+    def request(self, row: int, record: Record) -> Request:
+        """The request that a record of these fields describes."""
+        if not record.keys() <= KNOWN:
+            self._note_unknown(record)
+        prompt_field = "prompt" if "prompt" in record else "prompt_tokens"
+        prompt = tokens(record, prompt_field)
+        output = tokens(record, "output" if "output" in record else "output_tokens")
+        ids, block = self._blocks(record, prompt)
+        session = name(record, "session") if "session" in record else None
+        arrival, think_time = self._times(record, session)
+        own_name = self._own_name(record) if "id" in record else None
+        return Request(row, arrival, prompt, output, ids, block, session, think_time, own_name)
+
+    def _note_unknown(self, record: Record) -> None:
+        for field in sorted(record.keys() - KNOWN):
+            self._ledger.note(f"field {field!r} is not known and ignored")
+
+    def _blocks(self, record: Record, prompt: int) -> tuple[list[int] | None, int]:
+        field = "blocks" if "blocks" in record else "hash_ids"
+        if field not in record:
+            return None, 0
+        size = "block_tokens" if "block_tokens" in record else "hash_block"
+        block = tokens(record, size) if record.get(size) else DEFAULT_BLOCK
+        ids = hash_ids(record, field, prompt, block)
+        return ids, block if ids else 0
+
+    def _times(self, record: Record, session: str | None) -> tuple[float | None, float | None]:
+        think_time = None
+        if record.get("think_time") is not None:
+            think_time = seconds(record, "think_time")
+        if record.get("arrival") is not None:
+            arrival: float | None = self._clock.read(record, "arrival")
+        elif think_time is None or session is None or not self._sessions.get(session):
+            raise wrong(record, "arrival", f"{SECONDS}; or a think_time in a session begun before")
+        else:
+            arrival = None
+        if session is not None:
+            self._sessions.put(session, True)
+        return arrival, think_time
+
+    def _own_name(self, record: Record) -> str | None:
+        own_name = name(record, "id")
+        if own_name is not None:
+            if self._ids.get(own_name):
+                raise wrong(record, "id", "an id that no earlier row has")
+            self._ids.put(own_name, True)
+        return own_name

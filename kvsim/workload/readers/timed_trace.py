@@ -1,0 +1,36 @@
+"""vLLM bench ``timed_trace`` JSONL: Mooncake's fields, but seconds and blocks of 16 tokens.
+
+The tool's ``--timed-trace-chunk-hash-size`` (default 16) is the block size, its
+``--timed-trace-sec-multiplier`` (default 1) makes the timestamps seconds.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kvsim.workload.head import Head
+from kvsim.workload.ledger import Ledger
+from kvsim.workload.readers.mooncake import Mooncake
+from kvsim.workload.source import Source
+
+
+class TimedTrace(Mooncake):
+    """Reads vLLM's timed traces; ``block_size``: tokens of a hash id."""
+
+    summary: ClassVar[str] = "vLLM bench timed_trace JSONL: Mooncake's fields with timestamp in s"
+    per_second: ClassVar[int] = 1
+
+    def __init__(self, source: Source, ledger: Ledger, *, block_size: int = 16) -> None:
+        super().__init__(source, ledger, block_size=block_size)
+
+    @staticmethod
+    def score(head: Head) -> int:
+        """More than Mooncake's where every row has the ids of 16-token blocks."""
+        fits = [_of_16(row.get("input_length"), row.get("hash_ids")) for row in head.rows]
+        return Mooncake.score(head) + 1 if fits and all(fits) else 0
+
+
+def _of_16(prompt: object, ids: object) -> bool:
+    if type(prompt) is not int or type(ids) is not list or prompt < 32:
+        return False
+    return len(ids) in (prompt // 16, -(-prompt // 16))
