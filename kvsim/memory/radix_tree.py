@@ -276,4 +276,3 @@ class RadixTree:
         assert node.key == node.content.page(node.start, self.page_size)
         assert node.parent.children[node.key] is node
         assert node.parent.last_access >= node.last_access
-        assert node.parent.locks >= node.locks

@@ -1,0 +1,273 @@
+"""RadixAttention's memory: a radix tree of cached prefixes over a pool of pages."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from kvsim.core import Match, Sequence, Usage
+from kvsim.errors import ConfigError
+from kvsim.memory.eviction import LRU, EvictionPolicy
+from kvsim.memory.phases import DecodePhases
+from kvsim.memory.radix_tree import Content, Node, Prefix, RadixTree, content_of
+
+
+class Lease:
+    """What one admitted sequence holds: a path of the tree, then pages of its own."""
+
+    __slots__ = ("content", "decoding", "joined", "node", "phase", "tokens")
+
+    def __init__(self, content: Content, node: Node, tokens: int) -> None:
+        self.content = content
+        self.node = node
+        """Last node of the path; the path is locked."""
+        self.tokens = tokens
+        """Tokens that it has room for; of a decoder, when it joined."""
+        self.decoding = False
+        self.joined = 0
+        """Step at which it joined the decoders."""
+        self.phase = 0
+
+
+class Radix:
+    """Pages on demand; prompts enter the tree chunk by chunk, answers when they end.
+
+    The rules are SGLang's: the tokens computed so far are cached after each chunk of a prompt, when
+    the prompt is complete and when the sequence ends, in full pages; whoever computed what the tree
+    has by then gives up its duplicate; the path of a running sequence is locked; a preempted
+    (retracted) sequence's answer is not kept; whole leaves are evicted, only as far as free pages do
+    not suffice. A hit is never the whole prompt. Two differences: a request that waits does not
+    refresh what it would hit, and eviction frees what is short and not the whole of what is asked.
+
+    Source: SGLang 0.5.23 ``mem_cache/radix_cache.py``, ``managers/schedule_policy.py``.
+
+    ``page_size`` tokens a page; ``eviction``: which leaf goes first; ``slots_per_sequence``: constant
+    state (full windows, recurrent state) that every sequence needs besides its tokens, rounded up to
+    pages.
+    """
+
+    def __init__(
+        self,
+        num_slots: int,
+        *,
+        page_size: int = 1,
+        eviction: EvictionPolicy | None = None,
+        slots_per_sequence: int = 0,
+    ) -> None:
+        if page_size < 1:
+            raise ConfigError(f"allocator.page_size is {page_size}; accepted: 1 or more")
+        self.page_size = page_size
+        self.total_slots = num_slots - num_slots % page_size
+        self.evictions = 0
+        self._constant = self._pages(slots_per_sequence)
+        self._tree = RadixTree(page_size, eviction or LRU())
+        self._phases = DecodePhases(page_size)
+        self._running: set[Lease] = set()
+        self._own = 0
+        """Slots that running sequences hold outside the tree."""
+        self._slack = 0
+        """Empty slots in last pages, of those that do not decode."""
+        self._grown: set[Lease] = set()
+        """Decoders that ``grow`` gave a page for the step to come."""
+        self._step = 0
+        self._growing: tuple[Lease, int] | None = None
+        """The prompt whose chunks the next steps compute, and the tokens in each."""
+
+    @property
+    def held_slots(self) -> int:
+        """Slots that running sequences hold; a shared slot counts once."""
+        return self._tree.protected + self._own
+
+    def _pages(self, tokens: int) -> int:
+        """Slots of the pages that ``tokens`` tokens need."""
+        return -(-tokens // self.page_size) * self.page_size
+
+    def _available(self) -> int:
+        return self.total_slots - self._tree.protected - self._own
+
+    def fits(self, tokens: int) -> bool:
+        """Whether a sequence of ``tokens`` tokens fits when it is alone in the pool."""
+        return self._pages(tokens) + self._constant <= self.total_slots
+
+    def match(self, sequence: Sequence) -> Match:
+        """The longest cached prefix, in full pages, short of the last token."""
+        content = content_of(sequence.request)
+        prefix = self._tree.find(content, sequence.num_tokens - 1)
+        return Match(prefix.tokens, (content, prefix))
+
+    def admit(self, sequence: Sequence, match: Match, tokens: int, *, spare: int = 0) -> bool:
+        """Lock the hit and take room for ``tokens`` tokens, if all known tokens would fit."""
+        content, prefix = match.handle or self._no_hit(sequence)
+        need = self._pages(sequence.num_tokens) - prefix.tokens + self._constant
+        if need + spare > self._available() - self._tree.unlocked(prefix):
+            return False
+        lease = Lease(content, self._tree.use(prefix), tokens)
+        self._tree.lock(lease.node)
+        self._take(self._pages(tokens) - prefix.tokens + self._constant)
+        self._slack += self._empty(tokens)
+        self._running.add(lease)
+        sequence.kv = lease
+        return True
+
+    def _no_hit(self, sequence: Sequence) -> tuple[Content, Prefix]:
+        return content_of(sequence.request), Prefix(self._tree.root, 0)
+
+    def _empty(self, tokens: int) -> int:
+        """Empty slots in the last page of ``tokens`` tokens."""
+        return -tokens % self.page_size
+
+    def _take(self, slots: int) -> None:
+        """Give free slots to running sequences, evicting as many as are short."""
+        short = slots - (self.total_slots - self._tree.tokens - self._own)
+        if short > 0:
+            self.evictions += self._tree.evict(short) // self.page_size
+        self._own += slots
+
+    def grow(self, sequence: Sequence, tokens: int) -> bool:
+        """Make room for ``tokens`` tokens in all: a longer prompt, or a decoder's next token.
+
+        The part of a prompt that has room already is computed by now and enters the tree.
+        """
+        lease: Lease = sequence.kv
+        if lease.decoding:
+            return self._grow_decoder(lease)
+        if tokens <= lease.tokens:
+            return True
+        self._cache(lease, lease.tokens)
+        if self._more(lease, tokens) > self._available():
+            return False
+        self._extend(lease, tokens)
+        return True
+
+    def _grow_decoder(self, lease: Lease) -> bool:
+        if lease.phase != self._phases.step or lease in self._grown:
+            return True
+        if self.page_size > self._available():
+            return False
+        self._take(self.page_size)
+        self._grown.add(lease)
+        return True
+
+    def _more(self, lease: Lease, tokens: int) -> int:
+        """Slots that a prompt with room for ``lease.tokens`` lacks for ``tokens``."""
+        return self._pages(tokens) - self._pages(lease.tokens)
+
+    def _extend(self, lease: Lease, tokens: int) -> None:
+        self._take(self._more(lease, tokens))
+        self._slack += self._empty(tokens) - self._empty(lease.tokens)
+        lease.tokens = tokens
+
+    def _cache(self, lease: Lease, tokens: int) -> None:
+        """Move the first ``tokens`` tokens' full pages into the tree; duplicates become free."""
+        end = tokens - tokens % self.page_size
+        before = lease.node
+        if end <= before.end:
+            return
+        self._own -= end - before.end
+        lease.node = self._tree.insert(lease.content, end, before)
+        self._tree.lock(lease.node, above=before)
+
+    def join(self, sequence: Sequence) -> None:
+        """The prompt, complete, enters the tree; the sequence gains one token a step from now on."""
+        lease: Lease = sequence.kv
+        self._cache(lease, sequence.num_computed)
+        slack = self._empty(lease.tokens)
+        self._slack -= slack
+        lease.decoding = True
+        lease.joined = self._step
+        lease.phase = self._phases.join(slack)
+
+    def leave(self, sequence: Sequence, tokens: int) -> None:
+        """The sequence stops decoding and keeps its pages."""
+        lease: Lease = sequence.kv
+        self._phases.leave(lease.phase)
+        lease.tokens = self._filled(lease)
+        lease.decoding = False
+        self._slack += self._empty(lease.tokens)
+
+    def _filled(self, lease: Lease) -> int:
+        return lease.tokens + (self._step - lease.joined if lease.decoding else 0)
+
+    def room(self, steps: int, sequence: Sequence | None = None, chunk: int = 0) -> int:
+        """Steps for which every decoder (and the prompt) can grow without preempting anyone."""
+        if sequence is None:
+            self._growing = None
+            return self._phases.max_steps(steps, self._available() // self.page_size)
+        lease: Lease = sequence.kv
+        self._growing = (lease, chunk)
+        self._cache(lease, lease.tokens)
+
+        def needed(count: int) -> int:
+            tokens = lease.tokens + count * chunk
+            return self._phases.needed(count) * self.page_size + self._more(lease, tokens)
+
+        return bisect_right(range(1, steps + 1), self._available(), key=needed)
+
+    def advance(self, steps: int, *, grown: bool = False) -> None:
+        """All decoders gain ``steps`` tokens, and the prompt that ``room`` was asked for its chunks.
+
+        With a prompt the steps go one by one, for its chunks enter the tree one by one.
+        """
+        if grown:
+            self._grown.clear()
+            self._phases.advance(steps)
+        elif self._growing is None:
+            self._advance_decoders(steps)
+        else:
+            lease, chunk = self._growing
+            for _ in range(steps):
+                self._cache(lease, lease.tokens)
+                self._advance_decoders(1)
+                self._extend(lease, lease.tokens + chunk)
+        self._growing = None
+        self._step += steps
+
+    def _advance_decoders(self, steps: int) -> None:
+        self._take(self._phases.needed(steps) * self.page_size)
+        self._phases.advance(steps)
+
+    def free(self, sequence: Sequence, tokens: int, *, finished: bool) -> None:
+        """Unlock the path and give the rest back; what is finished, or a prompt, is cached first."""
+        lease: Lease = sequence.kv
+        sequence.kv = None
+        if finished or not lease.decoding:
+            self._cache(lease, tokens)
+        self._own -= self._own_slots(lease)
+        self._tree.unlock(lease.node)
+        if lease.decoding:
+            self._phases.leave(lease.phase)
+        else:
+            self._slack -= self._empty(lease.tokens)
+        self._running.remove(lease)
+        self._grown.discard(lease)
+
+    def _own_slots(self, lease: Lease) -> int:
+        grown = self.page_size if lease in self._grown else 0
+        return self._pages(self._filled(lease)) - lease.node.end + self._constant + grown
+
+    def usage(self) -> Usage:
+        """A last page's empty slots count as internal fragmentation until they are filled."""
+        empty = self._phases.slack() + self._slack + len(self._grown) * self.page_size
+        cached = self._tree.evictable
+        return Usage(
+            used=self.held_slots - empty,
+            internal=empty,
+            reserved=0,
+            external=0,
+            cached=cached,
+            free=self._available() - cached,
+        )
+
+    def check(self) -> None:
+        """Assert that the tree's books balance and that the sums are those of the running."""
+        running = self._running
+        self._tree.check(lease.node for lease in running)
+        assert self._own == sum(map(self._own_slots, running))
+        assert self._slack == sum(self._empty(one.tokens) for one in running if not one.decoding)
+        assert self._phases.decoders == sum(lease.decoding for lease in running)
+        assert self._phases.slack() == sum(
+            self._empty(self._filled(lease)) for lease in running if lease.decoding
+        )
+        assert all(lease.node.end <= self._filled(lease) for lease in running)
+        usage = self.usage()
+        assert sum(usage) == self.total_slots
+        assert min(usage) >= 0
