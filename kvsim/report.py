@@ -45,16 +45,18 @@ class Part(NamedTuple):
     label: str
     glyph: str
     """Tells it apart without colour."""
+    plain: str
+    """The glyph on a console that has only ASCII."""
     style: str
 
 
 PARTS = (
-    Part("used", "used", "█", "blue"),
-    Part("internal_fragmentation", "internal frag.", "▓", "red"),
-    Part("reserved", "reserved", "▒", "yellow"),
-    Part("external_fragmentation", "external frag.", "░", "magenta"),
-    Part("cached", "cached", "▪", "cyan"),
-    Part("free", "free", "·", "dim"),
+    Part("used", "used", "█", "#", "blue"),
+    Part("internal_fragmentation", "internal", "▓", "x", "red"),
+    Part("reserved", "reserved", "▒", "=", "yellow"),
+    Part("external_fragmentation", "external", "░", "/", "magenta"),
+    Part("cached", "cached", "▪", "o", "cyan"),
+    Part("free", "free", "·", ".", "dim"),
 )
 
 
@@ -66,7 +68,7 @@ def print_summary(result: RunResult, console: Console) -> None:
     console.print()
     console.print(_latency_table(summary), width=WIDTH)
     console.print()
-    console.print(_memory(summary), highlight=False, width=WIDTH)
+    console.print(_memory(summary, _glyphs(console)), highlight=False, width=WIDTH)
     console.print()
     console.print(_verdict(summary), highlight=False, width=WIDTH)
 
@@ -119,10 +121,10 @@ def _title(result: RunResult) -> Text:
     named = scenario if isinstance(scenario, dict) else {}
     parts = [_name(named.get(key)) for key in ("model", "gpu", "allocator", "scheduler")]
     title = Text(result.name, style="bold")
-    title.append("  " + " · ".join(part for part in parts if part), style="not bold")
+    title.append("  " + ", ".join(part for part in parts if part), style="not bold")
     replicas = result.summary.get("num_replicas")
     if isinstance(replicas, int) and replicas > 1:
-        title.append(f" · {replicas} replicas", style="not bold")
+        title.append(f", {replicas} replicas", style="not bold")
     title.append(f"  [{result.summary.get('cost_model')} times]", style="not bold italic")
     return title
 
@@ -194,24 +196,30 @@ def _latency_table(summary: Summary) -> Table:
     return table
 
 
-def _memory(summary: Summary) -> Table:
+def _glyphs(console: Console) -> dict[str, Text]:
+    """How each part of the pool is drawn on this console."""
+    plain = not console.encoding.startswith("utf")
+    return {part.key: Text(part.plain if plain else part.glyph, part.style) for part in PARTS}
+
+
+def _memory(summary: Summary, glyphs: dict[str, Text]) -> Table:
     table = _grid(2)
     blocks = _count(summary["kv_blocks_total"])
     usage = _percent(summary["mean_kv_cache_usage"])
     peak = _percent(summary["peak_kv_cache_usage"])
     table.add_row("KV cache", f"{usage} mean usage, {peak} peak, of {blocks} blocks")
     memory = summary["kv_memory"]
-    if isinstance(memory, dict) and sum(memory.values()):
-        table.add_row("", _bar(memory))
-        table.add_row("", _legend(memory))
+    if isinstance(memory, dict) and any(memory.values()):
+        table.add_row("", _bar(memory, glyphs))
+        table.add_row("", _legend(memory, glyphs))
     return table
 
 
-def _bar(memory: dict[str, float]) -> Text:
-    bar = Text()
-    for part, width in zip(PARTS, _widths([memory[part.key] for part in PARTS]), strict=True):
-        bar.append(part.glyph * width, style=part.style)
-    return bar
+def _bar(memory: dict[str, float], glyphs: dict[str, Text]) -> Text:
+    widths = _widths([memory[key] for key in glyphs])
+    return Text().join(
+        glyph for glyph, width in zip(glyphs.values(), widths, strict=True) for _ in range(width)
+    )
 
 
 def _widths(amounts: list[float]) -> list[int]:
@@ -224,23 +232,21 @@ def _widths(amounts: list[float]) -> list[int]:
     return widths
 
 
-def _legend(memory: dict[str, float]) -> Text:
+def _legend(memory: dict[str, float], glyphs: dict[str, Text]) -> Text:
     total = sum(memory.values())
-    legend = Text()
-    for part in PARTS:
-        legend.append(part.glyph, style=part.style)
-        legend.append(f" {part.label} {_percent(memory[part.key] / total)}   ")
-    return legend
+    shares = {part.key: f" {part.label} {_percent(memory[part.key] / total)}" for part in PARTS}
+    return Text("  ").join(glyphs[key] + Text(share) for key, share in shares.items())
 
 
-def _verdict(summary: Summary) -> Text:
+def _verdict(summary: Summary) -> Table:
     name = str(summary["verdict"])
-    text = Text("verdict      ", style="dim")
-    text.append(name, style="bold green not dim" if name == "none" else "bold yellow not dim")
+    text = Text(name, style="bold green" if name == "none" else "bold yellow")
     if summary["overloaded"]:
-        text.append(" OVERLOADED", style="bold red not dim")
-    text.append(f": {summary['verdict_evidence']}", style="not dim")
-    return text
+        text.append(", OVERLOADED", style="bold red")
+    table = _grid(2)
+    table.add_row("verdict", text)
+    table.add_row("", str(summary["verdict_evidence"]))
+    return table
 
 
 # Comparison.
@@ -325,7 +331,7 @@ _ROWS = (
     Row("queue mean, ms", "mean_queue_time_ms", _milliseconds, min),
     Row("KV usage mean", "mean_kv_cache_usage", _percent),
     Row("KV usage peak", "peak_kv_cache_usage", _percent),
-    *(Row(f"  {part.label}", f"kv_memory.{part.key}", _percent) for part in PARTS),
+    *(Row(f"  {part.key.replace('_', ' ')}", f"kv_memory.{part.key}", _percent) for part in PARTS),
     Row("prefix hit rate", "prefix_cache_hit_rate", _percent, max),
     Row("preemptions", "num_preemptions", _count, min),
     Row("recomputed tokens", "recomputed_tokens", _short, min),

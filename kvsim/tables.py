@@ -58,7 +58,6 @@ class RequestTable:
         import numpy as np
 
         flags = np.asarray(keep, dtype=bool)
-        # mypy cannot count the columns.
         numbers = [getattr(self, name)[flags] for name in NUMBERS]
         texts = [_kept(getattr(self, name), flags) for name in TEXTS]
         return RequestTable(*numbers, *texts)
