@@ -16,7 +16,7 @@ from kvsim.errors import ConfigError
 from kvsim.memory.eviction import EVICTIONS, LRU, Entry
 from kvsim.memory.radix import Radix
 from kvsim.memory.radix_tree import RadixTree, content_of
-from kvsim.simulation.sequential import replay_sequential
+from kvsim.validation.radix import replay_sequential
 from tests.oracles.radix_naive import naive_replay
 
 GOLDEN = Path(__file__).parent / "golden" / "radix_conversation.json"
