@@ -52,9 +52,9 @@ class Part(NamedTuple):
 
 PARTS = (
     Part("used", "used", "█", "#", "blue"),
-    Part("internal_fragmentation", "internal", "▓", "x", "red"),
+    Part("internal_fragmentation", "internal fragmentation", "▓", "x", "red"),
     Part("reserved", "reserved", "▒", "=", "yellow"),
-    Part("external_fragmentation", "external", "░", "/", "magenta"),
+    Part("external_fragmentation", "external fragmentation", "░", "/", "magenta"),
     Part("cached", "cached", "▪", "o", "cyan"),
     Part("free", "free", "·", ".", "dim"),
 )
@@ -211,7 +211,8 @@ def _memory(summary: Summary, glyphs: dict[str, Text]) -> Table:
     memory = summary["kv_memory"]
     if isinstance(memory, dict) and any(memory.values()):
         table.add_row("", _bar(memory, glyphs))
-        table.add_row("", _legend(memory, glyphs))
+        table.add_row("", _legend(memory, glyphs, PARTS[:3]))
+        table.add_row("", _legend(memory, glyphs, PARTS[3:]))
     return table
 
 
@@ -232,10 +233,13 @@ def _widths(amounts: list[float]) -> list[int]:
     return widths
 
 
-def _legend(memory: dict[str, float], glyphs: dict[str, Text]) -> Text:
+def _legend(memory: dict[str, float], glyphs: dict[str, Text], parts: Seq[Part]) -> Text:
     total = sum(memory.values())
-    shares = {part.key: f" {part.label} {_percent(memory[part.key] / total)}" for part in PARTS}
-    return Text("  ").join(glyphs[key] + Text(share) for key, share in shares.items())
+    legend = Text()
+    for part in parts:
+        share = f"{part.label} {_percent(memory[part.key] / total)}"
+        legend += glyphs[part.key] + Text(f" {share:<31}")
+    return legend
 
 
 def _verdict(summary: Summary) -> Table:
@@ -331,7 +335,7 @@ _ROWS = (
     Row("queue mean, ms", "mean_queue_time_ms", _milliseconds, min),
     Row("KV usage mean", "mean_kv_cache_usage", _percent),
     Row("KV usage peak", "peak_kv_cache_usage", _percent),
-    *(Row(f"  {part.key.replace('_', ' ')}", f"kv_memory.{part.key}", _percent) for part in PARTS),
+    *(Row(f"  {part.label}", f"kv_memory.{part.key}", _percent) for part in PARTS),
     Row("prefix hit rate", "prefix_cache_hit_rate", _percent, max),
     Row("preemptions", "num_preemptions", _count, min),
     Row("recomputed tokens", "recomputed_tokens", _short, min),
