@@ -181,6 +181,7 @@ class Paged:
         if known.end > at + 1:
             known = self._tree.split(known, at + 1)
         copy = Extent(at, at + 1, cached=True, refs=1)
+        copy.content = content
         copy.original = known
         known.copies = [*(known.copies or ()), copy]
         lease.copies = {**(lease.copies or {}), at: copy}

@@ -1,0 +1,178 @@
+"""vLLM's scheduler, decision by decision: who is admitted, preempted and finished when.
+
+The recordings were made with vLLM's own scheduler and KV-cache manager and a fixed step time, so
+there is no noise: any difference is a difference of rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kvsim.core import PICOSECONDS, BatchShape, Request, Sequence, picoseconds
+from kvsim.costs.fixed import Fixed
+from kvsim.errors import TraceError
+from kvsim.memory.paged import Paged
+from kvsim.protocols import Allocator
+from kvsim.routing import RoundRobin
+from kvsim.scheduling.chunked import Chunked
+from kvsim.simulation.cluster import simulate
+from kvsim.simulation.replica import Replica
+from kvsim.validation.reference import Mismatch, Verdict, beside, earliest, number, rows
+from kvsim.workload import open_trace
+
+MICROSECOND = PICOSECONDS // 1_000_000
+FIELDS = ("first_scheduled_us", "first_token_us", "finish_us", "cached", "preemptions")
+"""What must be equal for a request to be exact."""
+
+Decisions = tuple[int | None, ...]
+"""The values of :data:`FIELDS`; None for what never happened."""
+
+
+class Engine(NamedTuple):
+    """The configuration that a recording was made with."""
+
+    num_blocks: int
+    block_size: int
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    step_us: int
+
+
+class Iteration(NamedTuple):
+    """The state right after an iteration was scheduled."""
+
+    start_us: int
+    running: int
+    waiting: int
+    kv_usage: float
+
+    def __str__(self) -> str:
+        return f"{self.running} running, {self.waiting} waiting, {self.kv_usage:.1%} of the KV"
+
+
+class Decided:
+    """An observer that keeps each request's decisions, and the state of every iteration."""
+
+    def __init__(self) -> None:
+        self.requests: dict[int, Decisions] = {}
+        self.iterations: list[Iteration] = []
+
+    def leap(
+        self,
+        replica: int,
+        start: int,
+        now: int,
+        steps: int,
+        shape: BatchShape,
+        waiting: int,
+        running: int,
+        allocator: Allocator,
+    ) -> None:
+        """Note the state while the iterations ran."""
+        usage = allocator.held_slots / allocator.total_slots
+        self.iterations.append(Iteration(start // MICROSECOND, running, waiting, usage))
+
+    def finished(self, sequence: Sequence, replica: int) -> None:
+        """Note when everything happened to the request."""
+        times = (sequence.scheduled, sequence.first_token, sequence.finished)
+        micros = (None if time is None else time // MICROSECOND for time in times)
+        counts = (sequence.cached_tokens, sequence.preemptions)
+        self.requests[sequence.request.row] = (*micros, *counts)
+
+    def rejected(self, request: Request, replica: int, arrival: int, reason: str) -> None:
+        """A refused request has no decisions; it shows as a mismatch."""
+
+    def gap(self, picoseconds: int) -> None:
+        """Not compared."""
+
+    def idle(self, replica: int, allocator: Allocator) -> None:
+        """Not compared."""
+
+
+def check_scheduler(
+    recording: Mapping[str, Any], path: Path, workload: Path | None, *, leaps: bool
+) -> Verdict:
+    """Replay the recording's requests on the same engine and compare them one by one."""
+    meta = recording.get("meta")
+    engine = Engine(*(number(path, "meta", meta, field) for field in Engine._fields))
+    table = rows(path, recording, "requests")
+    expected = {
+        number(path, f"requests[{i}]", row, "row"): _decisions(path, i, row)
+        for i, row in enumerate(table)
+    }
+    requests = list(_requests(path, table, beside(path, workload)))
+    decided = _replay(requests, engine, leaps=leaps)
+    wrong = [row for row, decisions in expected.items() if decided.requests.get(row) != decisions]
+    if not wrong:
+        return Verdict(len(expected), len(expected), None)
+    states = _replay(requests, engine, leaps=False).iterations
+    recorded = list(_iterations(recording))
+    first = earliest(
+        _mismatch(row, expected[row], decided.requests.get(row), recorded, states) for row in wrong
+    )
+    return Verdict(len(expected), len(expected) - len(wrong), first)
+
+
+def _decisions(path: Path, index: int, row: object) -> Decisions:
+    return tuple(number(path, f"requests[{index}]", row, field) for field in FIELDS)
+
+
+def _requests(path: Path, table: list[Any], workload: Path) -> Iterator[Request]:
+    """The recorded requests in order of arrival, their prompts from the workload."""
+    submitted = {request.row: request for request in open_trace(workload)}
+    rows_by_arrival = sorted(table, key=lambda row: (row["arrival_us"], row["row"]))
+    for row in rows_by_arrival:
+        request = submitted.get(row["row"])
+        if request is None:
+            raise TraceError(f"{workload}: has no row {row['row']}, which {path} refers to")
+        yield request._replace(arrival=row["arrival_us"] * MICROSECOND / PICOSECONDS)
+
+
+def _replay(requests: Iterable[Request], engine: Engine, *, leaps: bool) -> Decided:
+    allocator = Paged(engine.num_blocks, block_size=engine.block_size)
+    scheduler = Chunked(
+        allocator,
+        max_num_seqs=engine.max_num_seqs,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        leaps=leaps,
+    )
+    decided = Decided()
+    replica = Replica(0, scheduler, allocator, Fixed(step_time=engine.step_us / 1_000_000))
+    simulate(requests, [replica], RoundRobin(), decided)
+    return decided
+
+
+def _iterations(recording: Mapping[str, Any]) -> Iterator[Iteration]:
+    fields = recording.get("iteration_fields", ())
+    for values in recording.get("iterations", ()):
+        row = dict(zip(fields, values, strict=False))
+        yield Iteration(
+            row["start_us"], row["running_after"], row["waiting_after"], row["kv_usage_after"]
+        )
+
+
+def _mismatch(
+    row: int,
+    expected: Decisions,
+    found: Decisions | None,
+    recorded: list[Iteration],
+    states: list[Iteration],
+) -> tuple[int, Mismatch]:
+    """The first field of a request that differs, when that was, and what was going on then."""
+    found = found or (None,) * len(FIELDS)
+    at = next(i for i, value in enumerate(expected) if value != found[i])
+    when = min(time for time in (expected[min(at, 2)], found[min(at, 2)]) if time is not None)
+    engine, kvsim = _at(recorded, when), _at(states, when)
+    explanation = (
+        f"request {row}: {FIELDS[at]} is {expected[at]} in the engine and {found[at]} here; "
+        f"after scheduling at {when} us the engine had {engine}, kvsim {kvsim}"
+    )
+    return when, Mismatch(row, FIELDS[at], expected[at], found[at], explanation)
+
+
+def _at(iterations: list[Iteration], time: int) -> str:
+    """The latest state not after a time."""
+    earlier = [state for state in iterations if state.start_us <= time]
+    return str(earlier[-1]) if earlier else "no iteration yet"
