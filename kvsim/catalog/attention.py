@@ -25,14 +25,13 @@ def grouped(
     """
     v_dim = head_dim if v_head_dim is None else v_head_dim
     k_flops, v_flops = 2 * heads * head_dim, 2 * heads * v_dim
+    streams: tuple[Stream, ...] = (
+        Stream("k", kv_heads, head_dim, k_flops, k_flops, window=window),
+        Stream("v", kv_heads, v_dim, v_flops, v_flops, window=window),
+    )
     if shared_kv:
         both = k_flops + v_flops
         streams = (Stream("kv", kv_heads, head_dim, both, both, window=window),)
-    else:
-        streams = (
-            Stream("k", kv_heads, head_dim, k_flops, k_flops, window=window),
-            Stream("v", kv_heads, v_dim, v_flops, v_flops, window=window),
-        )
     projected = kv_heads * head_dim + (0 if shared_kv else kv_heads * v_dim)
     queries = heads * head_dim * (2 if gated else 1)
     weights = hidden * (queries + projected + heads * v_dim)
@@ -104,7 +103,7 @@ def compressed(
         streams.append(Stream("kv", 1, head_dim, flops, flops, stride=ratio, reach=reach))
     if indexed:
         scores = 2 * index_heads * index_dim
-        streams.append(Stream("kv", 1, index_dim, scores, scores, stride=ratio))
+        streams.append(Stream("index", 1, index_dim, scores, scores, stride=ratio))
     queries = q_lora_rank * (
         hidden + heads * head_dim + (index_heads * index_dim if indexed else 0)
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from kvsim.catalog.architectures import ARCHITECTURES
 from kvsim.catalog.fields import Fields
-from kvsim.catalog.model import WEIGHT_BITS, ModelSpec
+from kvsim.catalog.model import ModelSpec
 from kvsim.errors import ConfigError, unknown
 
 LARGEST_FILE = 16_000_000
@@ -132,24 +132,31 @@ def weight_dtypes(outer: Fields, fields: Fields) -> tuple[str, str]:
         return "fp8", "mxfp4" if fields.text("expert_dtype") == "fp4" else "fp8"
     if method == "mxfp4":
         return plain, "mxfp4"
-    if method in ("awq", "gptq", "auto-round"):
-        return f"int{config.count('bits', least=4, most=8)}", plain
     if method == "compressed-tensors":
-        stored = compressed_tensors_dtype(config)
-        spares_attention = any("self_attn" in str(name) for name in config.get("ignore") or ())
-        return (plain if spares_attention else stored), stored
-    config.fail("quant_method", "fp8, mxfp4, awq, gptq, auto-round or compressed-tensors")
+        return compressed_tensors_dtypes(config, plain)
+    if method not in ("awq", "gptq", "auto-round"):
+        config.fail("quant_method", "fp8, mxfp4, awq, gptq, auto-round or compressed-tensors")
+    stored = integer_dtype(config, "bits")
+    return stored, stored
 
 
-def compressed_tensors_dtype(config: Fields) -> str:
-    """Weights' dtype of the first group of a compressed-tensors config."""
+def compressed_tensors_dtypes(config: Fields, plain: str) -> tuple[str, str]:
+    """Dtypes by the first group of a compressed-tensors config and what it ignores."""
     groups = config.table("config_groups")
-    first = groups.table(next(iter(groups.values), "group_0"))
-    weights = first.table("weights")
-    bits, kind = weights.count("num_bits", least=4, most=8), weights.text("type")
-    if bits == 4 and kind == "float":
-        return "nvfp4" if weights.maybe("group_size") == 16 else "mxfp4"
-    name = "fp8" if (bits, kind) == (8, "float") else f"int{bits}"
-    if name not in WEIGHT_BITS:
-        weights.fail("num_bits", "4 or 8")
-    return name
+    weights = groups.table(next(iter(groups.values), "group_0")).table("weights")
+    if weights.text("type") != "float":
+        stored = integer_dtype(weights, "num_bits")
+    elif weights.count("num_bits", least=4, most=8) == 4:
+        stored = "nvfp4" if weights.maybe("group_size") == 16 else "mxfp4"
+    else:
+        stored = "fp8"
+    ignored = config.items("ignore") if config.get("ignore") is not None else []
+    spares_attention = any("self_attn" in str(name) for name in ignored)
+    return (plain if spares_attention else stored), stored
+
+
+def integer_dtype(fields: Fields, name: str) -> str:
+    """int4 or int8, by a field that counts bits."""
+    if fields.count(name) not in (4, 8):
+        fields.fail(name, "4 or 8")
+    return f"int{fields.count(name)}"

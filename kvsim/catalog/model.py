@@ -9,6 +9,7 @@ follow from the streams, so no other module asks which kind of attention it has.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -171,10 +172,7 @@ class ModelSpec:
     @property
     def groups(self) -> dict[Layer, int]:
         """Distinct layers with their number, in order of first appearance."""
-        counts: dict[Layer, int] = {}
-        for layer in self.layers:
-            counts[layer] = counts.get(layer, 0) + 1
-        return counts
+        return distinct(self.layers)
 
     @property
     def heads(self) -> int:
@@ -187,6 +185,14 @@ class ModelSpec:
         return max(
             (layer.attention.kv_heads for layer in self.layers if layer.attention), default=0
         )
+
+
+def distinct(layers: Iterable[Layer]) -> dict[Layer, int]:
+    """Distinct layers with their number, in order of first appearance."""
+    counts: dict[Layer, int] = {}
+    for layer in layers:
+        counts[layer] = counts.get(layer, 0) + 1
+    return counts
 
 
 def weight_bits(dtype: str) -> float:
