@@ -11,7 +11,8 @@ import typer
 
 def validate(
     recording: Annotated[
-        Path, typer.Argument(help="Decisions of a real engine: CONFIG__WORKLOAD.json.gz.")
+        Path,
+        typer.Argument(help="Recorded decisions of vLLM's scheduler or SGLang's radix cache."),
     ],
     workload: Annotated[
         Path | None,

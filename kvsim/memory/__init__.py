@@ -5,10 +5,12 @@ from __future__ import annotations
 from kvsim.memory.buddy import Buddy
 from kvsim.memory.contiguous import Contiguous
 from kvsim.memory.paged import Paged
+from kvsim.memory.radix import Radix
 from kvsim.protocols import Allocator
 
 ALLOCATORS: dict[str, type[Allocator]] = {
     "contiguous": Contiguous,
     "buddy": Buddy,
     "paged": Paged,
+    "radix": Radix,
 }

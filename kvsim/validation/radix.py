@@ -5,12 +5,17 @@ No time passes and nothing runs at once, so that any difference is a difference 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from kvsim.core import Request
+from kvsim.errors import TraceError
 from kvsim.memory.eviction import LRU, EvictionPolicy
 from kvsim.memory.radix_tree import RadixTree, content_of
+from kvsim.validation.reference import Mismatch, Verdict, beside, number, rows
+from kvsim.workload import open_trace
 
 
 class Decision(NamedTuple):
@@ -53,3 +58,35 @@ def replay_sequential(
             tree.insert(content, tokens)
         tree.unlock(held)
         yield Decision(request.row, prompt, tokens - prompt, prefix.tokens, int(fits), tree.tokens)
+
+
+def check_radix(recording: Mapping[str, Any], path: Path, workload: Path | None) -> Verdict:
+    """Drive a tree as the recorded one was driven and compare every row."""
+    meta = recording.get("meta")
+    capacity, page = (number(path, "meta", meta, key) for key in ("capacity_tokens", "page_size"))
+    recorded = rows(path, recording, "rows")
+    fields = recording.get("fields")
+    if fields != ["row", "prompt", "output", "hit", "inserted", "resident_after"]:
+        raise TraceError(f"{path}: fields is {fields!r}; accepted: {list(Decision._fields)!r}")
+    requests = islice(open_trace(beside(path, workload)), len(recorded))
+    decisions = list(replay_sequential(requests, capacity, page))
+    pairs = zip(map(tuple, recorded), decisions, strict=False)
+    wrong = [(theirs, ours) for theirs, ours in pairs if theirs != ours]
+    exact = len(decisions) - len(wrong)
+    return Verdict(len(recorded), exact, _first(wrong, recorded, decisions))
+
+
+def _first(
+    wrong: list[tuple[tuple[int, ...], Decision]], recorded: list[Any], decisions: list[Decision]
+) -> Mismatch | None:
+    if wrong:
+        theirs, ours = wrong[0]
+        at = next(i for i, value in enumerate(ours) if value != theirs[i])
+        field = Decision._fields[at].replace("resident_after", "tokens resident after it")
+        told = f"request {ours.row}: {field} is {theirs[at]} in the engine and {ours[at]} here"
+        return Mismatch(ours.row, Decision._fields[at], theirs[at], ours[at], told)
+    if len(decisions) < len(recorded):
+        row = len(decisions)
+        told = f"the workload ends after {row} of {len(recorded)} recorded requests"
+        return Mismatch(row, "row", recorded[row][0], None, told)
+    return None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvsim.core import PICOSECONDS, BatchShape, Request, Sequence, picoseconds
+from kvsim.core import PICOSECONDS, BatchShape, Request, Sequence
 from kvsim.costs.fixed import Fixed
 from kvsim.errors import TraceError
 from kvsim.memory.paged import Paged

@@ -1,0 +1,51 @@
+"""Leaps change nothing that anyone can observe, whatever the allocator and the scheduler."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvsim.core import Request
+from kvsim.memory import ALLOCATORS
+from kvsim.memory.reservation import RESERVATIONS
+from kvsim.scheduling import SCHEDULERS
+from tests.contracts.test_allocators import build
+from tests.oracles.costs import Crossing
+from tests.oracles.replay import replay
+from tests.oracles.workloads import request_lists
+from tests.test_exact_replay import COSTS
+
+
+@pytest.mark.parametrize("scheduler", sorted(SCHEDULERS))
+@pytest.mark.parametrize("allocator", sorted(ALLOCATORS))
+@settings(max_examples=60, deadline=None)
+@given(
+    requests=request_lists(40, 30),
+    slots=st.integers(16, 160),
+    page=st.sampled_from([1, 2, 4]),
+    constant=st.sampled_from([0, 0, 3]),
+    rule=st.sampled_from(sorted(RESERVATIONS)),
+    seats=st.sampled_from([1, 2, 3, 8]),
+    cost=COSTS,
+)
+def test_leaps_change_nothing(
+    allocator: str,
+    scheduler: str,
+    requests: list[Request],
+    slots: int,
+    page: int,
+    constant: int,
+    rule: str,
+    seats: int,
+    cost: Crossing,
+) -> None:
+    outcomes = []
+    for leaps in (True, False):
+        memory = build(allocator, slots, page, constant, rule)
+        engine = SCHEDULERS[scheduler](memory, max_num_seqs=seats, leaps=leaps)  # type: ignore[call-arg]
+        log = replay(requests, engine, memory, cost, check=True)
+        assert len(log.seen) + len(log.refused) == len(requests)
+        assert not memory.held_slots
+        outcomes.append((log.seen, log.refused, log.iterations, log.gaps, memory.evictions))
+    assert outcomes[0] == outcomes[1]
