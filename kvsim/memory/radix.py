@@ -132,9 +132,9 @@ class Radix:
             return self._grow_decoder(lease)
         if tokens <= lease.tokens:
             return True
-        self._cache(lease, lease.tokens)
-        if self._more(lease, tokens) > self._available():
+        if self._more(lease, tokens) > self._available() + self._duplicates(lease):
             return False
+        self._cache(lease, lease.tokens)
         self._extend(lease, tokens)
         return True
 
@@ -155,6 +155,11 @@ class Radix:
         self._take(self._more(lease, tokens))
         self._slack += self._empty(tokens) - self._empty(lease.tokens)
         lease.tokens = tokens
+
+    def _duplicates(self, lease: Lease) -> int:
+        """Slots of its own that a prompt gives up when it enters the tree: others hold the same."""
+        prefix = self._tree.find(lease.content, lease.tokens, lease.node)
+        return prefix.tokens - lease.node.end - self._tree.unlocked(prefix)
 
     def _cache(self, lease: Lease, tokens: int) -> None:
         """Move the first ``tokens`` tokens' full pages into the tree; duplicates become free."""
@@ -194,13 +199,13 @@ class Radix:
             return self._phases.max_steps(steps, self._available() // self.page_size)
         lease: Lease = sequence.kv
         self._growing = (lease, chunk)
-        self._cache(lease, lease.tokens)
+        available = self._available() + self._duplicates(lease)
 
         def needed(count: int) -> int:
             tokens = lease.tokens + count * chunk
             return self._phases.needed(count) * self.page_size + self._more(lease, tokens)
 
-        return bisect_right(range(1, steps + 1), self._available(), key=needed)
+        return bisect_right(range(1, steps + 1), available, key=needed)
 
     def advance(self, steps: int, *, grown: bool = False) -> None:
         """All decoders gain ``steps`` tokens, and the prompt that ``room`` was asked for its chunks.
