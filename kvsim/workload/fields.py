@@ -56,11 +56,16 @@ def json_object(line: bytes) -> Record:
 def _lenient_json(line: bytes, why: str) -> object:
     """What orjson refuses but the standard parser reads (NaN, Infinity), to name its field later."""
     try:
-        return json.loads(line)
+        return json.loads(line, parse_int=_int_of_64_bits)
     except (ValueError, RecursionError):
         cut = "" if line.endswith(b"\n") else " (the file ends inside this line)"
         reason = why.partition(":")[0]
         raise BadRow(f"not JSON, {reason}{cut}; accepted: one JSON object a line") from None
+
+
+def _int_of_64_bits(digits: str) -> float:
+    """A number as orjson reads it: what does not fit into 64 bits is no integer."""
+    return int(digits) if len(digits) < 19 else float(digits)
 
 
 def tokens(record: Record, field: str) -> int:
@@ -111,7 +116,7 @@ def hash_ids(record: Record, field: str, prompt_tokens: int, block: int) -> list
         raise wrong(record, field, IDS)
     if set(map(type, ids)) != {int}:
         ids = [_id_of_text(item) if type(item) is str else item for item in ids]
-    if set(map(type, ids)) != {int} or min(ids) < 0 or max(ids) > MAX_ID:
+    if set(map(type, ids)) != {int} or min(ids) < 0:
         raise wrong_id(field, ids)
     if (len(ids) - 1) * block >= prompt_tokens:
         raise too_many_ids(field, len(ids), prompt_tokens, block)
@@ -135,7 +140,7 @@ def too_many_ids(field: str, count: int, prompt_tokens: int, block: int) -> BadR
     most = -(-prompt_tokens // block)
     return BadRow(
         f"field {field!r} is {count:,} ids of {block} tokens; accepted: at most {most:,}, which "
-        f"cover the prompt of {prompt_tokens:,} tokens (is the block size right?)"
+        f"cover the prompt of {prompt_tokens:,} tokens (--hash-block sets their size)"
     )
 
 

@@ -23,11 +23,11 @@ class TraceOptions:
     on_bad_row: OnBadRow = "error"
     limit: int | None = None
     """Requests that are read at most."""
-    start: float | None = None
+    start: float = 0.0
     """Seconds of the trace's own time at which reading begins; they become time 0."""
     duration: float | None = None
     """Seconds of the trace's own time that are read."""
-    speedup: float | None = None
+    speedup: float = 1.0
     """Divides arrivals and think times."""
     request_rate: float | None = None
     """Mean arrivals a second (of sessions, where turns wait for one another); inf: all at once."""
@@ -36,7 +36,7 @@ class TraceOptions:
     burstiness: float = 1.0
     """Shape of gamma arrivals; 1 is Poisson, less is burstier."""
     seed: int = 0
-    block_size: int | None = None
+    hash_block: int | None = None
     """Tokens that a hash id stands for, where the file does not say; None: the format's own."""
     think_time_cap: float | None = None
     """Longest pause between turns that is kept, seconds; None: the format's own."""
@@ -58,7 +58,7 @@ class TraceOptions:
     def _check_whole(self) -> None:
         for name, value, least in (
             ("limit", self.limit, 1),
-            ("block-size", self.block_size, 1),
+            ("hash-block", self.hash_block, 1),
             ("seed", self.seed, 0),
         ):
             if value is not None and (type(value) is not int or value < least):
@@ -82,7 +82,7 @@ class TraceOptions:
                 f"--burstiness {self.burstiness:g} with --arrival {self.arrival}; accepted: it shapes "
                 "drawn arrivals, so add --arrival gamma"
             )
-        if self.speedup is not None and self.request_rate is not None:
+        if self.speedup != 1 and self.request_rate is not None:
             raise ConfigError(
                 "--speedup and --request-rate both set the rate; accepted: one of them"
             )

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvsim.core import Request
-from kvsim.errors import ConfigError
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -95,13 +94,3 @@ def gamma_gaps(rate: float, burstiness: float, rng: Generator) -> Iterator[float
     scale = 1.0 / (rate * burstiness)
     while True:
         yield from rng.gamma(burstiness, scale, _DRAWN_AT_ONCE).tolist()
-
-
-def need_rate(rate: float | None, name: str) -> float:
-    """The trace's own rate, where one exists."""
-    if rate is None:
-        raise ConfigError(
-            f"{name}: all requests arrive at one instant, which no factor can bring to a rate; "
-            "accepted: --request-rate with --arrival poisson or gamma"
-        )
-    return rate

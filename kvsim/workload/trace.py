@@ -19,7 +19,6 @@ from kvsim.workload.readers import READERS
 from kvsim.workload.source import Folder, Source, open_source
 from kvsim.workload.timeline import (
     gamma_gaps,
-    need_rate,
     pace,
     redrawn,
     sped_up,
@@ -91,9 +90,9 @@ class Trace:
         rows = iter(READERS[self.format](self._source, ledger, **self._reader_options))
         ordered = sorted_by_time(rows) if options.sort else in_time_order(rows, ledger, self.name)
         requests = from_zero(ordered)
-        if options.start is not None or options.duration is not None:
+        if options.start > 0 or options.duration is not None:
             duration = math.inf if options.duration is None else options.duration
-            requests = window(requests, options.start or 0.0, duration)
+            requests = window(requests, options.start, duration)
         return islice(requests, options.limit)
 
     def _retimed(self) -> Iterator[Request]:
@@ -105,9 +104,8 @@ class Trace:
         if options.arrival != "as-is" or (rate is not None and not self.timed):
             return self._drawn(rate)
         if rate is not None:
-            own = need_rate(pace(self._recorded()).rate, self.name)
-            return stretched(self._recorded(), own / rate)
-        if options.speedup is not None:
+            return stretched(self._recorded(), self._own_rate() / rate)
+        if options.speedup != 1:
             return sped_up(self._recorded(), options.speedup)
         return self._recorded()
 
@@ -115,12 +113,24 @@ class Trace:
         from numpy.random import default_rng
 
         if rate is None:
-            rate = need_rate(pace(self._recorded()).rate, self.name) * (self.options.speedup or 1.0)
+            rate = self._own_rate() * self.options.speedup
         gaps = gamma_gaps(rate, self.options.burstiness, default_rng(self.options.seed))
         requests = self._recorded()
-        if self.options.speedup is not None:
+        if self.options.speedup != 1:
             requests = sped_up(requests, self.options.speedup)
         return redrawn(requests, gaps)
+
+    def _own_rate(self) -> float:
+        """Arrivals a second as recorded; reads the trace once."""
+        own = pace(self._recorded())
+        if own.arrivals == 0:
+            raise self._nothing()
+        if own.rate is None:
+            raise ConfigError(
+                f"{self.name}: all requests arrive at one instant, which no factor can bring to a "
+                "rate; accepted: --request-rate with --arrival poisson or gamma"
+            )
+        return own.rate
 
     def _nothing(self) -> TraceError:
         if self._ledger.first_bad is not None:
@@ -129,7 +139,7 @@ class Trace:
                 f"{self._ledger.first_bad}"
             )
         options = self.options
-        if options.start is not None or options.duration is not None:
+        if options.start > 0 or options.duration is not None:
             return TraceError(
                 f"{self.name}: no request arrives in the part that --start and --duration choose; "
                 "accepted: a part with at least one request (kvsim trace info shows the duration)"
@@ -139,7 +149,7 @@ class Trace:
 
 def _reader_options(format_name: str, options: TraceOptions) -> dict[str, float]:
     """Those options that belong to the reader; an error for one that this format does not have."""
-    given = {"block_size": options.block_size, "think_time_cap": options.think_time_cap}
+    given = {"hash_block": options.hash_block, "think_time_cap": options.think_time_cap}
     chosen = {name: value for name, value in given.items() if value is not None}
     known = inspect.signature(READERS[format_name]).parameters
     for name in chosen:
@@ -153,12 +163,13 @@ def _reader_options(format_name: str, options: TraceOptions) -> dict[str, float]
     return chosen
 
 
-def open_trace(path: str | Path, options: TraceOptions = TraceOptions()) -> Trace:
+def open_trace(path: str | Path, options: TraceOptions | None = None) -> Trace:
     """The trace at ``path`` (``-``: standard input; a folder of agentic sessions).
 
     Raises ``TraceError`` when there is none or its format is not recognised; rows are checked when
     they are read.
     """
+    options = options or TraceOptions()
     source = open_source(path)
     format_name = options.format or recognised(source)
     if isinstance(source, Folder) and format_name != "agentic":

@@ -21,15 +21,15 @@ ROOT = -1
 
 
 class Bailian:
-    """Reads Qwen-Bailian traces; ``block_size``: tokens of a hash id."""
+    """Reads Qwen-Bailian traces; ``hash_block``: tokens of a hash id."""
 
     summary: ClassVar[str] = "Qwen-Bailian JSONL: chat_id, parent_chat_id, timestamp (s), hash_ids"
     timed: ClassVar[bool] = True
 
-    def __init__(self, source: Source, ledger: Ledger, *, block_size: int = 16) -> None:
+    def __init__(self, source: Source, ledger: Ledger, *, hash_block: int = 16) -> None:
         self._source = source
         self._ledger = ledger
-        self._block_size = block_size
+        self._hash_block = hash_block
         self._clock = Clock(ledger, 1)
         self._first_turns: Recent[str] = Recent()
 
@@ -44,8 +44,8 @@ class Bailian:
         record = json_object(line)
         prompt = tokens(record, "input_length")
         output = tokens(record, "output_length")
-        ids = hash_ids(record, "hash_ids", prompt, self._block_size)
-        block = self._block_size if ids else 0
+        ids = hash_ids(record, "hash_ids", prompt, self._hash_block)
+        block = self._hash_block if ids else 0
         chat = self._chat(record)
         session = self._session(chat, record)
         arrival = self._clock.read(record, "timestamp")

@@ -36,7 +36,6 @@ from kvsim.workload.recent import Recent
 from kvsim.workload.rows import requests_of_lines
 from kvsim.workload.source import Source
 
-DEFAULT_BLOCK = 512
 SHORT = {
     "prompt": "prompt_tokens",
     "output": "output_tokens",
@@ -47,14 +46,15 @@ KNOWN = frozenset({*Request._fields, *SHORT})
 
 
 class KvsimJsonl:
-    """Reads kvsim's own JSONL, and the same with short names."""
+    """Reads kvsim's own JSONL; ``hash_block``: tokens of a hash id in rows that do not say."""
 
     summary: ClassVar[str] = "kvsim JSONL: arrival (s), prompt_tokens, output_tokens, hash_ids, ..."
     timed: ClassVar[bool] = True
 
-    def __init__(self, source: Source, ledger: Ledger) -> None:
+    def __init__(self, source: Source, ledger: Ledger, *, hash_block: int = 512) -> None:
         self._source = source
         self._ledger = ledger
+        self._hash_block = hash_block
         self._clock = Clock(ledger, 1)
         self._ids: Recent[bool] = Recent()
         self._sessions: Recent[bool] = Recent()
@@ -92,7 +92,7 @@ class KvsimJsonl:
         if field not in record:
             return None, 0
         size = "block_tokens" if "block_tokens" in record else "hash_block"
-        block = tokens(record, size) if record.get(size) else DEFAULT_BLOCK
+        block = tokens(record, size) if record.get(size) else self._hash_block
         ids = hash_ids(record, field, prompt, block)
         return ids, block if ids else 0
 

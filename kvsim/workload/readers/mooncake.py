@@ -39,16 +39,16 @@ UNCOVERED = "hash_ids cover only a part of the prompt; the rest counts as unlike
 
 
 class Mooncake:
-    """Reads Mooncake traces; ``block_size``: tokens of a hash id in rows that do not say."""
+    """Reads Mooncake traces; ``hash_block``: tokens of a hash id in rows that do not say."""
 
     summary: ClassVar[str] = "Mooncake JSONL: timestamp (ms), input_length, output_length, hash_ids"
     timed: ClassVar[bool] = True
     per_second: ClassVar[int] = 1000
 
-    def __init__(self, source: Source, ledger: Ledger, *, block_size: int = 512) -> None:
+    def __init__(self, source: Source, ledger: Ledger, *, hash_block: int = 512) -> None:
         self._source = source
         self._ledger = ledger
-        self._block_size = block_size
+        self._hash_block = hash_block
         self._clock = Clock(ledger, self.per_second)
         self._sessions: Recent[bool] = Recent()
 
@@ -63,7 +63,7 @@ class Mooncake:
         record = json_object(line)
         prompt = self._prompt(record)
         output = tokens(record, _present(record, "output_length", "output_tokens"))
-        block = tokens(record, "block_size") if "block_size" in record else self._block_size
+        block = tokens(record, "block_size") if "block_size" in record else self._hash_block
         ids = hash_ids(record, "hash_ids", prompt, block)
         if ids is None:
             block = 0

@@ -15,13 +15,13 @@ from kvsim.workload.source import Source
 
 
 class TimedTrace(Mooncake):
-    """Reads vLLM's timed traces; ``block_size``: tokens of a hash id."""
+    """Reads vLLM's timed traces; ``hash_block``: tokens of a hash id."""
 
     summary: ClassVar[str] = "vLLM bench timed_trace JSONL: Mooncake's fields with timestamp in s"
     per_second: ClassVar[int] = 1
 
-    def __init__(self, source: Source, ledger: Ledger, *, block_size: int = 16) -> None:
-        super().__init__(source, ledger, block_size=block_size)
+    def __init__(self, source: Source, ledger: Ledger, *, hash_block: int = 16) -> None:
+        super().__init__(source, ledger, hash_block=hash_block)
 
     @staticmethod
     def score(head: Head) -> int:
