@@ -12,11 +12,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
-from typing import Literal
 
 from kvsim.catalog.formats import KVFormat, kv_format, stream_bytes
 from kvsim.catalog.model import Layer, ModelSpec, Recurrent, distinct
 from kvsim.errors import ConfigError
+
+STATE_BYTES = {"bf16": 2, "fp32": 4}
+"""Bytes of an element of a recurrent state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +66,17 @@ class KVLayout:
         tensor_parallel: int = 1,
         pipeline_parallel: int = 1,
         *,
-        state_dtype: Literal["bf16", "fp32"] = "bf16",
+        state_dtype: str = "bf16",
     ) -> None:
+        if state_dtype not in STATE_BYTES:
+            raise ConfigError(f"state dtype {state_dtype!r}: expected {' or '.join(STATE_BYTES)}")
         check_parallel(model, tensor_parallel, pipeline_parallel)
         self.model = model
         self.format = kv_format(dtype, model.dtype)
         self.dtype = self.format.name
         self.tensor_parallel = tensor_parallel
         self.pipeline_parallel = pipeline_parallel
-        self.state_bytes = 4 if state_dtype == "fp32" else 2
+        self.state_bytes = STATE_BYTES[state_dtype]
         self.whole = self._footprint(model.layers, shards=1)
         self.stages = tuple(
             self._footprint(stage, shards=tensor_parallel)

@@ -107,11 +107,62 @@ class MemoryPlan:
         """Slots of the pool, one for each token (per-sequence constants take slots too)."""
         return self.num_gpu_blocks * self.limits.block_size
 
+    @property
+    def waterfall(self) -> dict[str, int]:
+        """The memory of the GPU from top to bottom; the parts sum to it."""
+        return {
+            "left_to_others": self.unused,
+            "weights": self.weights,
+            "activations": self.activations,
+            "graphs": self.graphs,
+            "communication": self.communication,
+            "kv_pool": self.kv_pool,
+        }
+
     def max_concurrency(self, tokens: int) -> float:
         """Sequences of ``tokens`` tokens, in whole blocks, that the pool holds at once."""
         size = self.limits.block_size
         held = self.layout.gpu_bytes_per_sequence(ceil(tokens / size) * size)
         return self.num_gpu_blocks * self.block_bytes / held
+
+    def summary(self, tokens: int) -> dict[str, object]:
+        """Everything that was asked of it, flat, for sequences of ``tokens`` tokens."""
+        layout = self.layout
+        return {
+            "model": layout.model.name,
+            "gpu": self.gpu.name,
+            "tensor_parallel_size": layout.tensor_parallel,
+            "pipeline_parallel_size": layout.pipeline_parallel,
+            "kv_cache_dtype": layout.dtype,
+            "block_size": self.limits.block_size,
+            "gpu_memory_utilization": self.limits.gpu_memory_utilization,
+            "tokens": tokens,
+            "kv_bytes_per_token": layout.bytes_per_token,
+            "kv_bytes_per_token_short": layout.short_bytes_per_token,
+            "index_bytes_per_token": layout.index_bytes_per_token,
+            "fixed_bytes_per_sequence": layout.fixed_bytes_per_sequence,
+            "kv_bytes_per_sequence": layout.bytes_per_sequence(tokens),
+            "kv_bytes_per_token_per_gpu": layout.gpu_bytes_per_token,
+            "block_bytes_per_gpu": self.block_bytes,
+            "num_gpu_blocks": self.num_gpu_blocks,
+            "kv_tokens_capacity": self.kv_tokens_capacity,
+            "max_concurrency": self.max_concurrency(tokens),
+            "memory_bytes_per_gpu": self.total,
+            "waterfall_bytes_per_gpu": self.waterfall,
+        }
+
+
+DEFAULT_TOKENS = 8192
+"""Length that is asked about when neither the user nor the model's config states one."""
+
+
+def sequence_length(model: ModelSpec, tokens: int | None) -> int:
+    """The length asked about: the model's longest context if none is given."""
+    if tokens is None:
+        return model.max_positions or DEFAULT_TOKENS
+    if not 1 <= tokens <= 10**10:
+        raise ConfigError(f"tokens {tokens}: expected 1 to {10**10}")
+    return tokens
 
 
 def plan_memory(layout: KVLayout, gpu: Gpu, limits: Limits | None = None) -> MemoryPlan:

@@ -1,1 +1,14 @@
-"""Cost models: how long an iteration takes."""
+"""How long an iteration takes. A cost model is a class; its keyword arguments are its options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvsim.costs.fixed import Fixed
+from kvsim.costs.roofline import Roofline
+from kvsim.protocols import CostModel
+
+COST_MODELS: dict[str, Callable[..., CostModel]] = {"fixed": Fixed, "roofline": Roofline}
+"""Cost models by the name that ``--cost-model`` takes."""
+
+__all__ = ["COST_MODELS", "Fixed", "Roofline"]
