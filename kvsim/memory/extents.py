@@ -17,7 +17,7 @@ NO_CHILDREN: Final[dict[Hashable, Extent]] = {}
 class Content:
     """What the full blocks of one sequence hold, and how far other sequences may share them."""
 
-    __slots__ = ("ids", "owner", "shared", "size", "width")
+    __slots__ = ("ids", "lineage", "owner", "shared", "size", "width")
 
     def __init__(self, ids: list[int], width: int, shared: int, size: int, owner: object) -> None:
         self.ids = ids
@@ -28,17 +28,31 @@ class Content:
         self.size = size
         """Tokens in a block."""
         self.owner = owner
+        self.lineage: tuple[tuple[int, object], ...] = ()
+        """For a fork: up to which block another sequence computed what it has, the oldest first."""
+
+    def fork(self, owner: object, at: int) -> Content:
+        """The content of a sequence that goes its own way from block ``at`` on."""
+        fork = Content(self.ids, self.width, self.shared, self.size, owner)
+        fork.lineage = (*self.lineage, (at, self.owner))
+        return fork
 
     def key(self, block: int) -> Hashable:
         """Name of a block among blocks with the same predecessor."""
         if block >= self.shared:
-            return self.owner
+            return self._computed_by(block) if self.lineage else self.owner
         first = block * self.size // self.width
         last = -(-(block + 1) * self.size // self.width)
         return self.ids[first] if last == first + 1 else tuple(self.ids[first:last])
 
+    def _computed_by(self, block: int) -> object:
+        return next((owner for end, owner in self.lineage if block < end), self.owner)
+
     def common(self, extent: Extent) -> int:
         """Block up to which the extent (whose first block is ours) agrees with this content."""
+        if extent.start >= self.shared:
+            ends = (end for end, _ in self.lineage if extent.start < end)
+            return min(extent.end, next(ends, extent.end))
         end = min(extent.end, self.shared)
         first = extent.start * self.size // self.width
         last = -(-end * self.size // self.width)

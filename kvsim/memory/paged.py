@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kvsim.core import NO_MATCH, Match, Sequence, Usage
 from kvsim.errors import CapacityError, ConfigError
 from kvsim.memory.extents import FREE_QUEUES, Content, Extent
@@ -63,9 +65,10 @@ class Paged:
         self._held = 0
         self._prefill_slack = 0
         self._queue = FREE_QUEUES[free_order](num_blocks - 1)
-        self._tree = PrefixTree(self._queue)
+        self._tree = PrefixTree(self._queue, cached=prefix_caching)
         self._phases = DecodePhases(block_size)
         self._leases: dict[Sequence, Lease] = {}
+        self._forks: dict[Sequence, Content] = {}
 
     @property
     def total_slots(self) -> int:
@@ -98,6 +101,8 @@ class Paged:
         return Match(blocks * self.block_size, (content, path))
 
     def _content(self, sequence: Sequence) -> Content:
+        if sequence in self._forks:
+            return self._forks[sequence]
         request = sequence.request
         ids = request.hash_ids or []
         described = min(request.prompt_tokens, len(ids) * request.hash_block)
@@ -118,7 +123,7 @@ class Paged:
         self._held += idle
         self._take(lease.blocks - hit + self.fixed_blocks)
         self._set_slack(lease, tokens)
-        self._register(lease, min(tokens // self.block_size, content.shared))
+        self._cache_prompt(lease, tokens)
         self._leases[sequence] = sequence.kv = lease
         return True
 
@@ -156,9 +161,14 @@ class Paged:
         lease.slack = lease.blocks * self.block_size - tokens
         self._prefill_slack += lease.slack
 
+    def _cache_prompt(self, lease: Lease, tokens: int) -> None:
+        """Let others hit the full blocks of the prompt's first ``tokens`` tokens."""
+        if self.prefix_caching:
+            self._register(lease, min(tokens // self.block_size, lease.content.shared))
+
     def _register(self, lease: Lease, upto: int) -> None:
         """Put the lease's blocks up to ``upto`` into the tree."""
-        while self.prefix_caching and lease.registered < upto:
+        while lease.registered < upto:
             leaf, at, content = lease.leaf, lease.registered, lease.content
             alone = leaf.refs == 1 and not leaf.children and leaf is not self._tree.root
             if alone and at != content.shared and not lease.copies and not leaf.copies:
@@ -167,6 +177,11 @@ class Paged:
                 lease.registered = upto
             else:
                 self._branch(lease, upto)
+
+    def _register_all(self, lease: Lease, full: int) -> None:
+        """Put what the sequence generated into the tree too, behind its prompt."""
+        self._register(lease, min(full, lease.content.shared))
+        self._register(lease, full)
 
     def _branch(self, lease: Lease, upto: int) -> None:
         """Add an extent under the lease's leaf, or one more copy of a block that is there."""
@@ -201,7 +216,29 @@ class Paged:
         if lease.phase is None:
             lease.blocks += need
             self._set_slack(lease, tokens)
-            self._register(lease, min(tokens // self.block_size, lease.content.shared))
+            self._cache_prompt(lease, tokens)
+        return True
+
+    def fork(self, parent: Sequence, child: Sequence, tokens: int) -> bool:
+        """Let ``child`` go on from the parent's ``tokens`` computed tokens; False without room.
+
+        Full blocks are shared. The last block, if it is partly filled, is copied at once: both
+        write to it in their next step, which is when copy-on-write would copy it.
+        """
+        lease: Lease = parent.kv
+        full, blocks = tokens // self.block_size, self._blocks(tokens)
+        if blocks - full + self.fixed_blocks > self._queue.blocks:
+            return False
+        self._register_all(lease, full)
+        content = self._forks[child] = lease.content.fork(child, full)
+        twin = Lease(lease.leaf, content, full)
+        twin.copies = lease.copies
+        for extent in self._path(lease):
+            extent.refs += 1
+        self._take(blocks - full + self.fixed_blocks)
+        twin.blocks = blocks
+        self._set_slack(twin, tokens)
+        self._leases[child] = child.kv = twin
         return True
 
     def join(self, sequence: Sequence) -> None:
@@ -252,11 +289,12 @@ class Paged:
         """
         lease: Lease = sequence.kv
         full = tokens // self.block_size if self.prefix_caching else 0
-        if not finished:
-            self._register(lease, min(full, lease.content.shared))
-            self._register(lease, full)
+        if finished:
+            self._forks.pop(sequence, None)
+        else:
+            self._register_all(lease, full)
         blocks = self._blocks(tokens) + self.fixed_blocks
-        self._release_own(full, blocks, cached=False)
+        self._release_own(max(full, lease.registered), blocks, cached=False)
         self._release_own(lease.registered, full, cached=True)
         self._release_path(lease)
         if lease.phase is not None:
@@ -271,13 +309,17 @@ class Paged:
             self._queue.release(Extent(start, end, cached=cached))
 
     def _release_path(self, lease: Lease) -> None:
+        for extent in self._path(lease):
+            extent.refs -= 1
+            if not extent.refs:
+                self._held -= extent.end - extent.start
+                self._queue.release(extent)
+
+    def _path(self, lease: Lease) -> Iterator[Extent]:
+        """The extents that a lease holds, the last first."""
         extent, root, copies = lease.leaf, self._tree.root, lease.copies
         while extent is not root:
-            held = copies.get(extent.start, extent) if copies else extent
-            held.refs -= 1
-            if not held.refs:
-                self._held -= held.end - held.start
-                self._queue.release(held)
+            yield copies.get(extent.start, extent) if copies else extent
             assert extent.parent is not None
             extent = extent.parent
 
@@ -299,12 +341,8 @@ class Paged:
         assert self._held + self._queue.blocks == self.num_blocks - 1
         holders: dict[Extent, int] = {}
         for lease in self._leases.values():
-            extent = lease.leaf
-            while extent is not self._tree.root:
-                held = (lease.copies or {}).get(extent.start, extent)
-                holders[held] = holders.get(held, 0) + 1
-                assert extent.parent is not None
-                extent = extent.parent
+            for extent in self._path(lease):
+                holders[extent] = holders.get(extent, 0) + 1
         queued = set(self._queue)
         for extent in self._tree.extents():
             assert extent.refs == holders.pop(extent, 0)

@@ -14,7 +14,8 @@ from kvsim.memory.extents import Content, Extent, FreeQueue
 class PrefixTree:
     """Cached extents by content. The queue of free blocks is told of splits."""
 
-    def __init__(self, queue: FreeQueue) -> None:
+    def __init__(self, queue: FreeQueue, *, cached: bool) -> None:
+        self._cached = cached
         self.root = Extent(0, 0, cached=True, refs=1)
         self._queue = queue
 
@@ -22,7 +23,7 @@ class PrefixTree:
         """The extents along the longest cached prefix, and the blocks that they agree on."""
         path: list[Extent] = []
         at, extent = 0, self.root
-        while extent.children and at < content.shared:
+        while extent.children:
             child = extent.children.get(content.key(at))
             if child is None:
                 return path, at
@@ -31,12 +32,6 @@ class PrefixTree:
             if at < child.end:
                 return path, at
             extent = child
-        while extent.children and at >= content.shared:
-            own = extent.children.get(content.owner)
-            if own is None:
-                break
-            path.append(own)
-            at, extent = own.end, own
         return path, at
 
     def split(self, extent: Extent, at: int) -> Extent:
@@ -45,7 +40,7 @@ class PrefixTree:
         The extent itself becomes the back: whoever holds it holds the front too, so a sequence need
         only remember its last extent.
         """
-        front = Extent(extent.start, at, cached=True, refs=extent.refs)
+        front = Extent(extent.start, at, cached=extent.cached, refs=extent.refs)
         front.content = extent.content
         assert extent.parent is not None
         assert extent.content is not None
@@ -58,7 +53,7 @@ class PrefixTree:
 
     def add(self, leaf: Extent, content: Content, start: int, end: int) -> Extent:
         """Hang a new extent, held once, under ``leaf``."""
-        extent = Extent(start, end, cached=True, refs=1)
+        extent = Extent(start, end, cached=self._cached, refs=1)
         extent.content = content
         leaf.adopt(extent, content.key(start))
         return extent

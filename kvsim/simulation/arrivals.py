@@ -24,6 +24,11 @@ class Arrivals:
         self._idle: dict[str, int] = {}  # when a session's last known turn ended
         self._read()
 
+    @property
+    def turns_left(self) -> int:
+        """Turns whose session has not come to them."""
+        return sum(map(len, self._turns.values()))
+
     def _read(self) -> None:
         """Schedule the next request that has a time of its own; file the turns before it."""
         for request in self._requests:

@@ -30,4 +30,5 @@ def simulate(
     for replica in replicas:
         replica.attach(env, observer, arrivals.ended)
     env.run()
+    assert not arrivals.turns_left, "a turn waits for a session that never began"
     assert all(not replica.queue_length for replica in replicas), "a request was never served"

@@ -1,0 +1,117 @@
+"""Forked sequences share the blocks that they have in common and copy the one they both write to."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvsim.core import Request, Sequence
+from kvsim.memory.paged import Paged
+
+BLOCK = 4
+
+
+def admitted(pool: Paged, prompt: int, row: int = 0) -> Sequence:
+    ids = list(range(-(-prompt // BLOCK)))
+    sequence = Sequence(Request(row, 0.0, prompt, 100, ids, BLOCK), 0)
+    assert pool.admit(sequence, pool.match(sequence), prompt)
+    sequence.num_computed = prompt
+    return sequence
+
+
+def forked(pool: Paged, parent: Sequence, tokens: int) -> Sequence | None:
+    child = Sequence(parent.request, 0)
+    child.num_computed = child.num_tokens = tokens
+    return child if pool.fork(parent, child, tokens) else None
+
+
+@pytest.mark.parametrize("caching", [True, False])
+@pytest.mark.parametrize(("prompt", "blocks"), [(8, 2), (9, 4), (11, 4)])
+def test_a_fork_takes_one_block_if_the_last_is_partly_filled_and_none_otherwise(
+    prompt: int, blocks: int, caching: bool
+) -> None:
+    pool = Paged(20, block_size=BLOCK, prefix_caching=caching)
+    assert forked(pool, admitted(pool, prompt), prompt)
+    assert pool.held_slots == blocks * BLOCK
+    pool.check()
+
+
+def test_what_a_fork_shares_outlives_its_parent() -> None:
+    pool = Paged(20, block_size=BLOCK)
+    parent = admitted(pool, 9)
+    child = forked(pool, parent, 9)
+    assert child is not None
+    pool.free(parent, 9, finished=True)
+    assert pool.held_slots == 3 * BLOCK
+    pool.free(child, 9, finished=True)
+    assert pool.held_slots == 0
+    pool.check()
+
+
+def test_a_fork_without_room_for_its_copy_changes_nothing() -> None:
+    pool = Paged(1 + 3, block_size=BLOCK)
+    parent = admitted(pool, 9)
+    before = pool.usage()
+    assert forked(pool, parent, 9) is None
+    assert pool.usage() == before
+    pool.check()
+
+
+def test_a_preempted_fork_hits_what_its_parent_generated_before_the_fork_and_no_more() -> None:
+    pool = Paged(40, block_size=BLOCK)
+    parent = admitted(pool, 8)
+    pool.join(parent)
+    pool.advance(9)
+    child = forked(pool, parent, 17)
+    assert child is not None
+    pool.advance(8)
+    pool.free(parent, 25, finished=False)
+    pool.free(child, 17, finished=False)
+    child.num_tokens = 30
+    assert pool.match(child).tokens == 16
+    pool.check()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32), st.integers(4, 30), st.booleans())
+def test_shared_blocks_count_once_and_all_come_back(seed: int, blocks: int, caching: bool) -> None:
+    """Against a naive count: blocks are shared exactly up to the fork, each held by its sequences."""
+    rng = random.Random(seed)
+    pool = Paged(blocks + 1, block_size=BLOCK, prefix_caching=caching)
+    tables: dict[Sequence, list[object]] = {}
+    lengths: dict[Sequence, int] = {}
+    for row in range(40):
+        choice = rng.random()
+        if choice < 0.3:
+            prompt = rng.randint(1, 12)
+            fresh = Sequence(Request(row, 0.0, prompt, 100), 0)
+            if pool.admit(fresh, pool.match(fresh), prompt):
+                fresh.num_computed = prompt
+                pool.join(fresh)
+                tables[fresh] = [object() for _ in range(-(-prompt // BLOCK))]
+                lengths[fresh] = prompt
+        elif choice < 0.6 and tables:
+            parent = rng.choice(list(tables))
+            child = forked(pool, parent, lengths[parent])
+            if child is not None:
+                pool.join(child)
+                full = lengths[parent] // BLOCK
+                copied = [object() for _ in tables[parent][full:]]
+                tables[child] = tables[parent][:full] + copied
+                lengths[child] = lengths[parent]
+        elif choice < 0.85 and pool.room(1):
+            pool.advance(1)
+            for sequence, table in tables.items():
+                if lengths[sequence] % BLOCK == 0:
+                    table.append(object())
+                lengths[sequence] += 1
+        elif tables:
+            gone = rng.choice(list(tables))
+            pool.free(gone, lengths.pop(gone), finished=rng.random() < 0.5)
+            del tables[gone]
+        held = {block for table in tables.values() for block in table}
+        assert pool.held_slots == len(held) * BLOCK
+        pool.check()
