@@ -61,6 +61,7 @@ class _Generator:
         self.next_id = self.prefixes.size
         self.rows = count()
         self.is_single = spec.sessions.turns == SINGLE
+        self.shares = self.prefixes.size > 0 or not self.is_single
 
     def requests(self) -> Iterator[Request]:
         sessions = 0
@@ -102,10 +103,12 @@ class _Generator:
                 shared, own = prefixes(session), highest
             end = own - len(shared) - (-prompt // block)
             highest = max(highest, end)
-            ids = shared + list(range(own, end))
+            ids = shared + list(range(own, end)) if self.shares else None
             arrival, think_time = (starts[session], None) if first else (None, pause)
             name = None if self.is_single else f"s{sessions + session}"
-            yield Request(next(self.rows), arrival, prompt, output, ids, block, name, think_time)
+            yield Request(
+                next(self.rows), arrival, prompt, output, ids, block if ids else 0, name, think_time
+            )
         self.next_id = highest
 
 

@@ -103,7 +103,7 @@ PRESETS = {
     # Means of the public Azure 2023 code trace: 2,048 tokens in, 28 out, 2.6 requests a second.
     "code": WorkloadSpec(
         rate=2.6,
-        arrival="mmpp:30:0.05:4",
+        arrival="mmpp:100:0.03:5",
         prompt="lognormal:2048:0.9",
         output="lognormal:28:0.9",
         max_tokens=8_192,

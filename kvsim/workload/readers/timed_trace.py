@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from kvsim.workload.fields import Record
 from kvsim.workload.head import Head
 from kvsim.workload.ledger import Ledger
 from kvsim.workload.readers.mooncake import Mooncake
@@ -25,12 +26,15 @@ class TimedTrace(Mooncake):
 
     @staticmethod
     def score(head: Head) -> int:
-        """More than Mooncake's where every row has the ids of 16-token blocks."""
-        fits = [_of_16(row.get("input_length"), row.get("hash_ids")) for row in head.rows]
-        return Mooncake.score(head) + 1 if fits and all(fits) else 0
+        """More than Mooncake's where rows have the ids of 16-token blocks, and none of 512."""
+        short = any(_fits(row, 16) for row in head.rows)
+        return (
+            Mooncake.score(head) + 1 if short and not any(_fits(r, 512) for r in head.rows) else 0
+        )
 
 
-def _of_16(prompt: object, ids: object) -> bool:
+def _fits(row: Record, hash_block: int) -> bool:
+    prompt, ids = row.get("input_length"), row.get("hash_ids")
     if type(prompt) is not int or type(ids) is not list or prompt < 32:
         return False
-    return len(ids) in (prompt // 16, -(-prompt // 16))
+    return len(ids) in (prompt // hash_block, -(-prompt // hash_block))
