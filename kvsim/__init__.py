@@ -10,10 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kvsim.compose import simulate
     from kvsim.core import Request
     from kvsim.errors import KvsimError
     from kvsim.runs import RunResult
-    from kvsim.scenario import Scenario, simulate
+    from kvsim.scenario import Scenario
     from kvsim.workload import open_trace
 
 __version__ = "0.1.0"
@@ -34,7 +35,7 @@ _HOMES = {
     "RunResult": "kvsim.runs",
     "Scenario": "kvsim.scenario",
     "open_trace": "kvsim.workload",
-    "simulate": "kvsim.scenario",
+    "simulate": "kvsim.compose",
 }
 
 

@@ -2,7 +2,7 @@
 
 A family of plug-ins is a plain dict from name to class; a name with a colon is imported instead
 (``mypkg.alloc:MyAllocator``). The constructor is the schema: positional parameters are what the
-simulation provides, keyword-only parameters are the options a user may set.
+simulation provides, keyword-only parameters are the options that a user may set.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
+from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
 from kvsim.errors import ConfigError, unknown
 
@@ -42,7 +43,7 @@ class Option(NamedTuple):
             raise ConfigError(f"{owner}.{self.name} = {value!r}: {reason}") from None
 
 
-def resolve(family: str, registry: Mapping[str, type[T]], name: str) -> type[T]:
+def resolve(family: str, registry: Mapping[str, Callable[..., T]], name: str) -> Callable[..., T]:
     """The class called ``name`` in a registry, or imported from ``module:Class``."""
     if ":" in name:
         return _imported(family, name)
@@ -51,7 +52,7 @@ def resolve(family: str, registry: Mapping[str, type[T]], name: str) -> type[T]:
     return registry[name]
 
 
-def options(cls: type) -> dict[str, Option]:
+def options(cls: Callable[..., object]) -> dict[str, Option]:
     """The options of a class, by name."""
     keywords = {
         name: parameter
@@ -67,24 +68,52 @@ def options(cls: type) -> dict[str, Option]:
     return {name: Option(name, types[name], keywords[name].default) for name in keywords}
 
 
-def construct(
+@dataclass(frozen=True, slots=True)
+class Blueprint(Generic[T]):
+    """A class whose options are settled; only what the simulation provides is missing."""
+
+    owner: str
+    cls: Callable[..., T]
+    keywords: Mapping[str, object]
+
+    @property
+    def asks(self) -> dict[str, bool]:
+        """Names of its positional parameters, and whether each must be given."""
+        return {
+            name: parameter.default is parameter.empty
+            for name, parameter in inspect.signature(self.cls).parameters.items()
+            if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        }
+
+    def build(self, **resources: object) -> T:
+        """An instance; ``resources`` fill the positional parameters, by name."""
+        asks = self.asks
+        for name, required in asks.items():
+            if required and name not in resources:
+                raise ConfigError(
+                    f"{self.owner}: its constructor asks for {name!r}; "
+                    f"what a simulation provides is {', '.join(sorted(resources)) or 'nothing'}"
+                )
+        provided = {name: resources[name] for name in asks if name in resources}
+        return self.cls(**provided, **self.keywords)
+
+
+def blueprint(
     owner: str,
-    cls: type[T],
-    resources: Mapping[str, Callable[[], object]],
+    cls: Callable[..., T],
     settings: Mapping[str, object],
     chosen: Mapping[str, object],
-) -> T:
-    """An instance of ``cls``.
+) -> Blueprint[T]:
+    """Settle the options of a class.
 
-    ``resources`` fill its positional parameters by name. Of ``settings``, which are common to all
-    families, it takes the options it knows; ``chosen`` are meant for it and must all be known.
+    Of ``settings``, which are common to all families, it takes those it knows; ``chosen`` are meant
+    for it alone and must all be known.
     """
     known = options(cls)
     check_options(owner, known, chosen)
-    arguments = _provided(owner, cls, resources)
-    arguments |= {name: value for name, value in settings.items() if name in known}
-    arguments |= {name: known[name].parse(owner, value) for name, value in chosen.items()}
-    return cls(**arguments)
+    keywords = {name: value for name, value in settings.items() if name in known}
+    keywords |= {name: known[name].parse(owner, value) for name, value in chosen.items()}
+    return Blueprint(owner, cls, keywords)
 
 
 def check_options(owner: str, known: Iterable[str], chosen: Iterable[str]) -> None:
@@ -94,23 +123,6 @@ def check_options(owner: str, known: Iterable[str], chosen: Iterable[str]) -> No
         if name not in names:
             listed = f"known are {', '.join(names)}" if names else "it has none"
             raise ConfigError(f"{owner}: unknown option {name!r}; {listed}")
-
-
-def _provided(
-    owner: str, cls: type, resources: Mapping[str, Callable[[], object]]
-) -> dict[str, object]:
-    positional = [
-        parameter
-        for parameter in inspect.signature(cls).parameters.values()
-        if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
-    ]
-    for parameter in positional:
-        if parameter.name not in resources and parameter.default is parameter.empty:
-            raise ConfigError(
-                f"{owner}: its constructor asks for {parameter.name!r}; "
-                f"positional parameters may be {', '.join(sorted(resources))}"
-            )
-    return {p.name: resources[p.name]() for p in positional if p.name in resources}
 
 
 def _imported(family: str, name: str) -> type:

@@ -66,20 +66,22 @@ class Component(Settings):
 
 
 class Workload(Settings):
-    """How the trace is read and how its requests arrive."""
+    """How the trace is read and how its requests arrive (:class:`kvsim.workload.TraceOptions`)."""
 
     format: str | None = setting(None, "Workload", "Format of the trace; recognised if not given.")
-    request_rate: PositiveFloat | None = setting(
-        None, "Workload", "Mean arrivals per second, instead of the trace's own."
+    request_rate: PositiveFloat | Literal["inf"] | None = setting(
+        None, "Workload", "Mean arrivals per second, instead of the trace's own; inf: all at once."
     )
-    speedup: PositiveFloat = setting(1.0, "Workload", "Replay the arrivals this many times faster.")
+    speedup: PositiveFloat | None = setting(
+        None, "Workload", "Replay the arrivals this many times faster."
+    )
     limit: PositiveInt | None = setting(None, "Workload", "Stop after this many requests.")
-    start: float = setting(0.0, "Workload", "Skip what arrives before this second.", ge=0)
+    start: float | None = setting(None, "Workload", "Skip what arrives before this second.", ge=0)
     duration: PositiveFloat | None = setting(
-        None, "Workload", "Skip what arrives this many seconds after the start, or later."
+        None, "Workload", "Seconds of the trace to replay, from the start."
     )
     arrival: Literal["as-is", "poisson", "gamma"] = setting(
-        "as-is", "Workload", "Process that spaces the arrivals: as-is, poisson or gamma."
+        "as-is", "Workload", "How arrivals are spaced: as-is, poisson or gamma."
     )
     burstiness: PositiveFloat = setting(
         1.0, "Workload", "Shape of gamma gaps: below 1 bursty, 1 Poisson, above 1 regular."
@@ -87,6 +89,13 @@ class Workload(Settings):
     on_bad_row: Literal["error", "skip"] = setting(
         "error", "Workload", "A malformed row ends the run (error) or is counted (skip)."
     )
+    hash_block: PositiveInt | None = setting(
+        None, "Workload", "Tokens that a hash id stands for, where the trace does not say."
+    )
+    think_time_cap: float | None = setting(
+        None, "Workload", "Longest pause between the turns of a session, seconds.", ge=0
+    )
+    sort: bool = setting(False, "Workload", "Sort the trace by time, in memory.")
 
 
 class Scenario(Settings):
@@ -96,17 +105,24 @@ class Scenario(Settings):
     gpu: str = setting("h200", "Model and GPU", "GPU by name.")
     tensor_parallel_size: PositiveInt = setting(1, "Model and GPU", "GPUs that share each layer.")
     pipeline_parallel_size: PositiveInt = setting(1, "Model and GPU", "GPUs that share the layers.")
+    weight_dtype: str = setting("auto", "Model and GPU", "Type of the weights; auto: as released.")
     gpu_memory_utilization: float = setting(
         0.92, "Model and GPU", "Share of the GPU's memory that the engine may use.", gt=0, le=1
     )
     kv_cache_dtype: str = setting("auto", "KV cache", "Type of the cached keys and values.")
+    ssm_state_dtype: Literal["bf16", "fp32"] = setting(
+        "bf16", "KV cache", "Type of recurrent states: bf16 or fp32."
+    )
     block_size: PositiveInt = setting(16, "KV cache", "Tokens in a block.", le=65_536)
     num_gpu_blocks_override: PositiveInt | None = setting(
         None, "KV cache", "Blocks of each replica, instead of as many as fit."
     )
-    enable_prefix_caching: bool = setting(True, "KV cache", "Keep and reuse the KV of prefixes.")
+    enable_prefix_caching: bool = setting(True, "KV cache", "Whether prefixes are kept and reused.")
     allocator: Component = setting("paged", "KV cache", "Allocator by name, or module:Class.")
     eviction: Component = setting("lru", "KV cache", "Which cached blocks leave first.")
+    reservation: Component = setting(
+        "max", "KV cache", "What contiguous and buddy set aside: max, pow2 or oracle."
+    )
     scheduler: Component = setting("chunked", "Scheduling", "Scheduler by name, or module:Class.")
     max_model_len: PositiveInt | None = setting(
         None, "Scheduling", "Longest prompt and answer together; without, what fits in the pool."
@@ -159,11 +175,19 @@ class Scenario(Settings):
         return read(type(self), {**self.model_dump(), **settings}, {})
 
 
+COMPONENTS = {
+    name: field.default
+    for name, field in Scenario.model_fields.items()
+    if field.annotation is Component
+}
+"""Settings that are plug-ins, with the name of the one that is used when nothing is said."""
+
+
 def lifted(given: Mapping[str, Any], fields: Mapping[str, object]) -> dict[str, Any]:
     """Settings with those options of components that are settings themselves moved up."""
     settings = dict(given)
     for family, value in given.items():
-        if family == "workload" or not isinstance(value, Mapping):
+        if family not in COMPONENTS or not isinstance(value, Mapping):
             continue
         shared = {name: option for name, option in value.items() if name in fields}
         for name, option in shared.items():
@@ -206,6 +230,8 @@ def _explained(
         mistake = unknown("setting", leaf, kind.model_fields)
         return ConfigError(f"{source}: {mistake}" if source else str(mistake))
     reason = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "model_type":
+        reason = "must be a table of settings, or for a plug-in its name"
     if not where:
         return ConfigError(reason)
     flagged = where in flags or not source
@@ -218,15 +244,16 @@ def _shown(value: object) -> str:
 
 
 def _put(settings: dict[str, Any], name: str, value: object) -> None:
+    """Set ``block_size``, ``allocator.fit`` or ``workload.limit``, whatever stood there."""
     family, _, option = name.partition(".")
     if not option:
         settings[name] = value
-        return
-    inner = settings.get(family, {})
-    inner = {"name": inner} if isinstance(inner, str) else dict(inner)
-    if family in Scenario.model_fields and "name" not in inner and family != "workload":
-        inner["name"] = Scenario.model_fields[family].default
-    settings[family] = {**inner, option: value}
+    elif option in Scenario.model_fields and family in COMPONENTS:
+        settings[option] = value
+    else:
+        inner = settings.get(family, COMPONENTS.get(family, {}))
+        inner = dict(inner) if isinstance(inner, Mapping) else {"name": inner}
+        settings[family] = {**inner, option: value}
 
 
 def _file(path: Path) -> dict[str, Any]:

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from kvsim.errors import ConfigError, SloError, unknown
 
-LATENCIES = ("ttft", "tpot", "itl", "e2el")
-PER_REQUEST = ("ttft", "tpot", "e2el")
+PER_REQUEST = ("ttft", "tpot", "e2el", "queue_time", "normalized_latency")
+LATENCIES = (*PER_REQUEST, "itl")
+STATISTICS = ("mean", "median", "std", "p50", "p90", "p95", "p99")
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 _LIMIT = re.compile(r"(?P<number>[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(?P<unit>s|ms|us)?")
-_STATISTIC = re.compile(r"mean|median|std|p[0-9]{1,2}(?:\.[0-9]+)?")
 
 
 class Bound(NamedTuple):
@@ -31,9 +31,8 @@ class Bound(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Its key in ``summary.json``; a median is the 50th percentile."""
-        statistic = "median" if self.statistic == "p50" else self.statistic
-        return f"{statistic}_{self.metric}_ms"
+        """Its key in ``summary.json``."""
+        return f"{self.statistic}_{self.metric}_ms"
 
 
 def read_slos(given: object) -> object:
@@ -51,12 +50,20 @@ def read_slos(given: object) -> object:
 def read_bound(text: str) -> Bound:
     """A limit on a run from text like ``ttft_p99=2s``; without a statistic, the mean."""
     name, limit = _split(text)
-    metric, _, statistic = name.partition("_")
+    metric, statistic = _parts(name)
     if metric not in LATENCIES:
         raise unknown("latency", metric, LATENCIES)
-    if statistic and not _STATISTIC.fullmatch(statistic):
-        raise ConfigError(f"{text!r}: {statistic!r} is no statistic; use mean, median or p99")
     return Bound(metric, statistic or "mean", limit)
+
+
+def _parts(name: str) -> tuple[str, str | None]:
+    """``ttft_p99`` as ``ttft`` and ``p99``; ``queue_time`` has no statistic."""
+    metric, _, statistic = name.rpartition("_")
+    if name in LATENCIES or not metric:
+        return name, None
+    if metric in LATENCIES and statistic not in STATISTICS:
+        raise unknown("statistic", statistic, STATISTICS)
+    return metric, statistic
 
 
 def require(bounds: Iterable[Bound], summary: Mapping[str, object]) -> None:
@@ -81,7 +88,7 @@ def _split(text: str) -> tuple[str, float]:
 
 
 def _per_request(name: str) -> str:
-    metric, _, statistic = name.partition("_")
+    metric, statistic = _parts(name)
     if metric in PER_REQUEST and statistic:
         raise ConfigError(
             f"objective {name!r}: goodput is judged request by request; "

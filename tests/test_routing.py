@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvsim.core import Request
-from kvsim.registry import construct
+from kvsim.registry import blueprint
 from kvsim.routing import ROUTERS, LeastLoaded, PowerOfTwo, Random, RoundRobin
 
 REQUEST = Request(0, 0.0, 10, 10)
@@ -26,8 +26,7 @@ def queues(*lengths: int) -> list[Queue]:
 
 
 def router(name: str, seed: int = 0):
-    rng = np.random.default_rng(seed)
-    return construct("router", ROUTERS[name], {"rng": lambda: rng}, {}, {})
+    return blueprint("router", ROUTERS[name], {}, {}).build(rng=np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize("name", ROUTERS)

@@ -43,18 +43,14 @@ COMMANDS = {
 class LazyGroup(TyperGroup):
     """Lists all sub-commands by their help line and imports the one that is called."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Names of the sub-commands, in the order of the help."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """What the help needs to know about a sub-command."""
-        found = COMMANDS.get(cmd_name)
-        return found and TyperCommand(cmd_name, help=found.help)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = {
+            name: TyperCommand(name, help=command.help) for name, command in COMMANDS.items()
+        }
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The sub-command itself, imported, and its arguments."""
-        self.commands = dict.fromkeys(COMMANDS)  # type: ignore[arg-type]
         name, _, rest = super().resolve_command(ctx, args)
         return name, load(str(name)), rest
 
@@ -66,11 +62,11 @@ def load(name: str) -> Any:
     if isinstance(target, typer.Typer):
         return typer.main.get_command(target)
     single = typer.Typer(add_completion=False)
-    single.command(name, no_args_is_help=True)(target)
+    single.command(name)(target)
     return typer.main.get_command(single)
 
 
-app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(cls=LazyGroup, invoke_without_command=True, pretty_exceptions_enable=False)
 
 
 def _version(value: bool) -> None:
@@ -81,11 +77,15 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Replay LLM request traces against KV-cache allocators and schedulers."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(2)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -112,7 +112,8 @@ def _advice(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     if option is None or context is None:
         return error.format_message()
-    known = [name for parameter in context.command.params for name in parameter.opts]
+    flags = [p.opts + p.secondary_opts for p in context.command.params]
+    known = ["--help", *(name for names in flags for name in names)]
     near = difflib.get_close_matches(option, known, n=1)
     return f"{error.message}{f'; did you mean {near[0]}?' if near else ''}"
 

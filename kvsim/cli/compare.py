@@ -1,0 +1,122 @@
+"""``kvsim compare``: allocators and schedulers on one trace, or runs that exist already."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from kvsim.cli.common import with_scenario
+from kvsim.cli.output import Output, show_results
+from kvsim.errors import ConfigError, KvsimError
+from kvsim.scenario import Scenario
+
+if TYPE_CHECKING:
+    from kvsim.runs import RunResult
+
+ALLOCATORS = "contiguous,buddy,paged,radix"
+
+
+class Task(NamedTuple):
+    """One column of the comparison."""
+
+    name: str
+    scenario: Scenario
+    trace: str
+    out: Path | None
+
+
+@with_scenario
+def compare(
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="TRACE | RUN RUN...", help="One trace, or finished runs.")
+    ],
+    allocators: Annotated[
+        str | None, typer.Option(help="Allocators to compare, separated by commas.")
+    ] = None,
+    schedulers: Annotated[
+        str | None, typer.Option(help="Schedulers to compare, separated by commas.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes; without, one for each CPU.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write each run to a folder of its name in this one.")
+    ] = None,
+    *,
+    scenario: Scenario,
+    output: Output,
+) -> None:
+    """Compare allocators and schedulers on a trace, or finished runs, in one table."""
+    if len(inputs) > 1 or Path(inputs[0], "manifest.json").is_file():
+        from kvsim.runs import load_run
+
+        results = [load_run(Path(run)) for run in inputs]
+    else:
+        tasks = combinations(scenario, inputs[0], allocators, schedulers, out)
+        results = run_side_by_side(tasks, jobs or os.cpu_count() or 1)
+    show_results(results, output)
+
+
+def combinations(
+    scenario: Scenario,
+    trace: str,
+    allocators: str | None,
+    schedulers: str | None,
+    out: Path | None,
+) -> list[Task]:
+    """Every allocator with every scheduler; what is not named stays as in the scenario."""
+    if trace == "-":
+        raise ConfigError("compare reads the trace several times, so it cannot be standard input")
+    if allocators is None and schedulers is None:
+        allocators = ALLOCATORS
+    memory = _names(allocators) or [scenario.allocator.name]
+    order = _names(schedulers) or [scenario.scheduler.name]
+    tasks = []
+    for allocator, scheduler in product(memory, order):
+        varied = [allocator] * (len(memory) > 1) + [scheduler] * (len(order) > 1)
+        name = "-".join(varied) or allocator
+        changed = _with(scenario, allocator, scheduler)
+        tasks.append(Task(name, changed, trace, _folder(out, name)))
+    return tasks
+
+
+def _names(text: str | None) -> list[str]:
+    return list(dict.fromkeys(name.strip() for name in (text or "").split(",") if name.strip()))
+
+
+def _with(scenario: Scenario, allocator: str, scheduler: str) -> Scenario:
+    """The scenario with another plug-in; options stay with the one that they were given for."""
+    changes: dict[str, object] = {}
+    if allocator != scenario.allocator.name:
+        changes["allocator"] = allocator
+    if scheduler != scenario.scheduler.name:
+        changes["scheduler"] = scheduler
+    return scenario.changed(**changes)
+
+
+def _folder(out: Path | None, name: str) -> Path | None:
+    from kvsim.runs import run_path
+
+    return None if out is None else run_path(out, name.replace(":", "."))
+
+
+def run_side_by_side(tasks: Sequence[Task], jobs: int) -> list[RunResult]:
+    """Run all tasks, in processes; what they give does not depend on how many."""
+    from kvsim.simulation.parallel import run_all
+
+    return run_all(run_one, tasks, jobs)
+
+
+def run_one(task: Task) -> RunResult:
+    """Run one task; a mistake says whose it is."""
+    from kvsim.compose import simulate
+
+    try:
+        return simulate(task.scenario, task.trace, out=task.out, keep=False, name=task.name)
+    except KvsimError as error:
+        raise type(error)(f"{task.name}: {error}") from None

@@ -1,0 +1,35 @@
+"""How results reach standard output."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from kvsim.runs import RunResult
+
+OUTPUTS = ("table", "json", "csv")
+Output = Literal["table", "json", "csv"]
+
+PIPE_WIDTH = 200
+"""Columns for a table that does not go to a terminal."""
+
+
+def show_results(results: Sequence[RunResult], output: Output) -> None:
+    """Print one run, or a comparison of several."""
+    from kvsim import report
+
+    if output == "json":
+        sys.stdout.write(report.json_of(results))
+        return
+    if output == "csv":
+        sys.stdout.write(report.csv_of(results))
+        return
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    if len(results) == 1:
+        report.print_summary(results[0], console)
+    else:
+        report.print_comparison(results, console)

@@ -1,0 +1,69 @@
+"""``kvsim replay``: one trace through one scenario."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kvsim.cli.common import flag_option, with_scenario
+from kvsim.cli.output import Output, show_results
+from kvsim.errors import ConfigError
+from kvsim.scenario import Scenario
+from kvsim.slo import read_bound, require
+
+
+def results_flag(*written: str, help: str) -> Any:
+    """A flag of the panel about results."""
+    return flag_option(*written, help=help, panel="Results")
+
+
+@with_scenario
+def replay(
+    trace: Annotated[str, typer.Argument(help="A request trace; - is standard input.")],
+    out: Annotated[Path | None, results_flag(help="Write the run to this new folder.")] = None,
+    overwrite: Annotated[
+        bool, results_flag("--overwrite", help="Replace the run that --out holds.")
+    ] = False,
+    plots: Annotated[bool, results_flag("--plots", help="Draw figures into the run.")] = False,
+    trace_out: Annotated[
+        Path | None, results_flag(help="Write a timeline that Perfetto and Chrome open.")
+    ] = None,
+    fail_on: Annotated[
+        list[str] | None, results_flag(help="Exit 5 if the run exceeds ttft_p99=2s. Repeatable.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Check the books after every leap. Slow.")
+    ] = False,
+    no_leaps: Annotated[
+        bool, typer.Option("--no-leaps", help="Take iterations one by one. Slow, same result.")
+    ] = False,
+    *,
+    scenario: Scenario,
+    output: Output,
+) -> None:
+    """Replay a request trace and report what happened."""
+    from kvsim.cli.progress import watched
+    from kvsim.compose import simulate
+
+    if plots and out is None:
+        raise ConfigError("--plots needs --out: the figures go into the run's folder")
+    bounds = [read_bound(text) for text in fail_on or ()]
+    result = simulate(
+        scenario,
+        trace,
+        out=out,
+        overwrite=overwrite,
+        keep=False,
+        leaps=not no_leaps,
+        check=check,
+        watch=lambda requests: watched(requests, scenario.workload.limit),
+        name=Path(trace).name,
+    )
+    if plots and out is not None:
+        from kvsim.plots import write_plots
+
+        write_plots(result, out / "plots")
+    show_results([result], output)
+    require(bounds, result.summary)

@@ -1,0 +1,236 @@
+"""The only place where names become objects: a scenario and a trace in, a result out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from kvsim.analysis.summary import Deployment as Described
+from kvsim.catalog.hardware import GIB, Gpu, load_gpu
+from kvsim.catalog.models import load_model
+from kvsim.core import Request
+from kvsim.costs import COST_MODELS
+from kvsim.layout import KVLayout
+from kvsim.memory import ALLOCATORS
+from kvsim.memory.eviction import EVICTIONS
+from kvsim.memory.reservation import RESERVATIONS
+from kvsim.protocols import Observer, Router, Scheduler
+from kvsim.registry import Blueprint, blueprint, resolve
+from kvsim.routing import ROUTERS
+from kvsim.runs import Recording, RunResult, new_manifest
+from kvsim.scenario import Component, Scenario
+from kvsim.scheduling import SCHEDULERS
+from kvsim.scheduling.static import Static
+from kvsim.simulation.cluster import simulate as replay
+from kvsim.simulation.recorder import Recorder
+from kvsim.simulation.replica import Replica
+from kvsim.sizing import Limits as MemoryLimits
+from kvsim.sizing import plan_memory
+from kvsim.tables import Limits
+from kvsim.workload import Trace, TraceOptions, open_trace
+
+T = TypeVar("T")
+Watch = Callable[[Iterable[Request]], Iterable[Request]]
+"""Looks on while requests pass."""
+
+
+class Deployment(NamedTuple):
+    """What serves the requests."""
+
+    scenario: Scenario
+    """With everything filled in that was left open."""
+    replicas: list[Replica]
+    router: Router
+    limits: Limits
+    cost_label: str
+
+
+def simulate(
+    scenario: Scenario,
+    trace: str | Path | Trace,
+    *,
+    out: Path | None = None,
+    overwrite: bool = False,
+    keep: bool = True,
+    leaps: bool = True,
+    check: bool = False,
+    watch: Watch = iter,
+    observe: Callable[[Recorder], Observer] | None = None,
+    name: str = "run",
+) -> RunResult:
+    """Replay a trace through a scenario.
+
+    ``out`` is the folder of the run; without one the tables stay in memory if ``keep``. ``leaps`` off
+    takes every iteration one by one, with the same result; ``check`` asserts after each that the
+    books balance. ``watch`` sees every request on its way in, ``observe`` may wrap the recorder.
+    """
+    opened = trace if isinstance(trace, Trace) else open_trace(trace, trace_options(scenario))
+    deployed = deploy(scenario, leaps=leaps, check=check)
+    replicas, slots = deployed.replicas, deployed.replicas[0].allocator.total_slots
+    with Recording(out, overwrite=overwrite, keep=keep, slos=scenario.slo) as recording:
+        recorder = Recorder(len(replicas), slots, recording, limits=deployed.limits)
+        observer = observe(recorder) if observe else recorder
+        replay(watch(opened), replicas, deployed.router, observer)
+        manifest = new_manifest(
+            scenario=deployed.scenario.model_dump(mode="json"),
+            scenario_hash=deployed.scenario.hash,
+            trace={"name": Path(opened.name).name, "sha256": opened.sha256()},
+            seed=scenario.seed,
+        )
+        return recording.complete(manifest, recorder.close(), described(deployed), name)
+
+
+def trace_options(scenario: Scenario) -> TraceOptions:
+    """How the scenario wants its trace to be read."""
+    given = scenario.workload.model_dump(exclude_none=True)
+    if given.get("request_rate") == "inf":
+        given["request_rate"] = math.inf
+    return TraceOptions(**given, seed=scenario.seed)
+
+
+def described(deployed: Deployment) -> Described:
+    """What a summary says about the deployment."""
+    allocators = [replica.allocator for replica in deployed.replicas]
+    slots = getattr(allocators[0], "block_size", None) or getattr(allocators[0], "page_size", None)
+    evictions = sum(allocator.evictions for allocator in allocators)
+    return Described(slots or 1, evictions, deployed.cost_label)
+
+
+def deploy(scenario: Scenario, *, leaps: bool = True, check: bool = False) -> Deployment:
+    """Make what a scenario names."""
+    gpu = load_gpu(scenario.gpu)
+    scenario = resolved(scenario, gpu)
+    layout = KVLayout(
+        load_model(scenario.model),
+        scenario.kv_cache_dtype,
+        scenario.tensor_parallel_size,
+        scenario.pipeline_parallel_size,
+        state_dtype=scenario.ssm_state_dtype,
+    )
+    settings = shared_settings(scenario, layout, leaps=leaps)
+    allocator = planned("allocator", ALLOCATORS, scenario.allocator, settings)
+    scheduler = planned("scheduler", SCHEDULERS, scenario.scheduler, settings)
+    cost_model = planned("cost_model", COST_MODELS, scenario.cost_model, settings).build(
+        layout=layout, gpu=gpu
+    )
+    resources = pool(scenario, layout, gpu)
+
+    def replica(index: int) -> Replica:
+        memory = allocator.build(**resources)
+        return Replica(
+            index,
+            scheduler.build(allocator=memory),
+            memory,
+            cost_model,
+            max_model_len=scenario.max_model_len,
+            check=check,
+        )
+
+    return Deployment(
+        scenario,
+        [replica(index) for index in range(scenario.replicas)],
+        make_router(scenario, settings),
+        limits_of(scheduler),
+        cost_model.label,
+    )
+
+
+def resolved(scenario: Scenario, gpu: Gpu) -> Scenario:
+    """The scenario with the limits that ``vllm serve`` takes on the GPU where none are given."""
+    tokens, sequences = served_limits(gpu)
+    tokens = scenario.max_num_batched_tokens or tokens
+    return scenario.changed(
+        max_num_batched_tokens=tokens,
+        max_num_seqs=scenario.max_num_seqs or min(sequences, tokens),
+    )
+
+
+def served_limits(gpu: Gpu) -> tuple[int, int]:
+    """vLLM's default token budget and number of sequences for an API server on a GPU.
+
+    Source: vLLM ``engine/arg_utils.py``, defaults by usage context: 16,384 tokens from 160 GiB of
+    device memory, 8,192 from 70 GiB unless it is an A100, both with 1,024 sequences; else 2,048 and
+    256.
+    """
+    if gpu.memory_bytes >= 160 * GIB:
+        return 16_384, 1_024
+    if gpu.memory_bytes >= 70 * GIB and "a100" not in gpu.name.lower():
+        return 8_192, 1_024
+    return 2_048, 256
+
+
+def shared_settings(scenario: Scenario, layout: KVLayout, *, leaps: bool) -> Mapping[str, object]:
+    """What a plug-in gets without being told, as far as its constructor has the option."""
+    fixed = layout.fixed_slots(scenario.max_model_len)
+    return {
+        **dict(scenario),
+        "prefix_caching": scenario.enable_prefix_caching,
+        "eviction": planned("eviction", EVICTIONS, scenario.eviction, {}).build(),
+        "fixed_blocks": -(-fixed // scenario.block_size),
+        "slots_per_sequence": fixed,
+        "leaps": leaps,
+    }
+
+
+def planned(
+    family: str,
+    registry: Mapping[str, Callable[..., T]],
+    component: Component,
+    settings: Mapping[str, object],
+) -> Blueprint[T]:
+    """The class that a component names, with its options settled."""
+    named = f"{family} {component.name}"
+    cls = resolve(family.replace("_", " "), registry, component.name)
+    return blueprint(named, cls, settings, component.options)
+
+
+def pool(scenario: Scenario, layout: KVLayout, gpu: Gpu) -> dict[str, object]:
+    """The memory that an allocator hands out, in its blocks or in single slots."""
+    assert scenario.max_num_seqs is not None
+    assert scenario.max_num_batched_tokens is not None
+    plan = plan_memory(
+        layout,
+        gpu,
+        MemoryLimits(
+            scenario.block_size,
+            scenario.gpu_memory_utilization,
+            scenario.max_num_batched_tokens,
+            scenario.max_num_seqs,
+            scenario.weight_dtype,
+        ),
+    )
+    blocks = scenario.num_gpu_blocks_override or plan.num_gpu_blocks
+    slots = blocks * scenario.block_size
+    longest = min(scenario.max_model_len or layout.model.max_positions or slots, slots)
+    rule = planned("reservation", RESERVATIONS, scenario.reservation, {})
+    return {
+        "num_blocks": blocks,
+        "num_slots": slots,
+        "reservation": rule.build(max_tokens=longest),
+    }
+
+
+def make_router(scenario: Scenario, settings: Mapping[str, object]) -> Router:
+    """The router, with a random stream of its own if it asks for one."""
+    router = planned("router", ROUTERS, scenario.router, settings)
+    if "rng" not in router.asks:
+        return router.build()
+    from numpy.random import default_rng
+
+    return router.build(rng=default_rng(scenario.seed))
+
+
+def limits_of(scheduler: Blueprint[Scheduler]) -> Limits:
+    """What may keep a request waiting under a scheduler, apart from memory."""
+    given = scheduler.keywords
+    return Limits(
+        _whole(given.get("max_num_seqs")),
+        _whole(given.get("max_num_batched_tokens")),
+        closed_batches=scheduler.cls is Static,
+    )
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) else None
