@@ -122,6 +122,8 @@ def test_a_reservation_longer_than_the_pool_is_cut_to_it() -> None:
 
 def test_a_watermark_keeps_slots_free() -> None:
     memory = Contiguous(100, RESERVATIONS["oracle"](100))
+    assert not memory.admit(sequence(99, 1), NO_MATCH, 99, spare=1)
+    assert memory.usage().external == 0
     assert not memory.admit(sequence(89, 1), NO_MATCH, 89, spare=11)
     assert memory.admit(sequence(89, 1), NO_MATCH, 89, spare=10)
 
@@ -156,6 +158,7 @@ def test_a_sequence_that_reaches_the_end_of_its_range_must_be_preempted_and_rese
     assert not memory.grow(one, 13)
     memory.check()
     memory.free(one, 12, finished=False)
+    memory.check()
     one.num_tokens = 13
     assert memory.admit(one, NO_MATCH, 13)
     assert memory.held_slots == 13

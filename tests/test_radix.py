@@ -242,6 +242,41 @@ def test_each_chunk_of_a_prompt_is_cached_when_the_next_one_starts() -> None:
     assert memory.match(second).tokens == 4
 
 
+def test_a_chunk_that_others_hold_by_now_makes_room_for_the_next() -> None:
+    memory = Radix(24)
+    first, second = (Sequence(request(row, 12, [1, 2, 3]), 0) for row in range(2))
+    assert all(memory.admit(one, NO_MATCH, 6) for one in (first, second))
+    assert memory.grow(first, 12)
+    assert memory.admit(Sequence(request(2, 6, []), 0), NO_MATCH, 6)
+    assert memory.usage().free == 0
+    assert memory.room(9, second, 6) == 1
+    assert memory.grow(second, 12)  # the first 6 are the first sequence's now
+    memory.check()
+
+
+def test_a_chunk_that_another_left_behind_makes_no_room() -> None:
+    memory = Radix(24)
+    first, second = (Sequence(request(row, 18, [1, 2, 3, 4, 5]), 0) for row in range(2))
+    assert memory.admit(first, NO_MATCH, 6)
+    assert memory.admit(second, NO_MATCH, 6)
+    memory.free(first, 6, finished=False)
+    assert memory.admit(Sequence(request(2, 7, []), 0), NO_MATCH, 7)
+    assert memory.usage()[-2:] == (6, 5)
+    assert memory.room(9, second, 6) == 1
+    assert not memory.grow(second, 18)
+    assert memory.grow(second, 17)
+    memory.check()
+
+
+def test_a_prompt_preempted_in_the_middle_keeps_its_computed_chunks() -> None:
+    memory = Radix(100)
+    sequence = Sequence(request(0, 12, [1, 2, 3]), 0)
+    memory.admit(sequence, NO_MATCH, 4)
+    memory.grow(sequence, 8)
+    memory.free(sequence, 8, finished=False)
+    assert memory.match(sequence).tokens == 8
+
+
 def test_a_preempted_sequence_keeps_its_prompt_and_loses_its_answer() -> None:
     memory = Radix(100)
     sequence = Sequence(request(0, 8, [1, 2], output=9), 0)
@@ -253,6 +288,21 @@ def test_a_preempted_sequence_keeps_its_prompt_and_loses_its_answer() -> None:
     assert memory.usage().cached == 8
     sequence.num_tokens = 14
     assert memory.match(sequence).tokens == 8
+
+
+def test_a_decoder_that_is_preempted_after_it_got_its_page_gives_it_back() -> None:
+    memory = Radix(16, page_size=4)
+    sequence = Sequence(request(0, 8, [1, 2], output=9), 0)
+    memory.admit(sequence, NO_MATCH, 8)
+    sequence.num_computed = 8
+    memory.join(sequence)
+    assert memory.grow(sequence, 9)
+    assert memory.grow(sequence, 9)
+    assert memory.held_slots == 12
+    memory.check()
+    memory.free(sequence, 8, finished=False)
+    assert memory.held_slots == 0
+    memory.check()
 
 
 def test_chunks_in_one_leap_leave_the_same_leaves_as_one_by_one() -> None:

@@ -211,6 +211,7 @@ class Reserving:
         assert self._final == sum(one.final for one in held)
         assert self._used == sum(self._filled(one) for one in held)
         assert self._decoders == sum(one.decoding for one in held)
+        assert self._tight == sum(one.tight for one in held)
         assert all(self._filled(one) <= one.final <= one.slots for one in held)
         usage = self.usage()
         assert sum(usage) == self.total_slots

@@ -10,7 +10,8 @@
  8  ``fits`` is honest: what fits is admitted to an empty pool and served to its end, else refused.
  9  More spare slots than are free refuse every admission.
 10  A leap leaves the pool exactly as its steps do one by one.
-11  The books balance (``check``) after every operation.
+11  Room for all known tokens is asked for at admission, however few are taken.
+12  The books balance (``check``) after every operation.
 """
 
 from __future__ import annotations
@@ -289,7 +290,7 @@ class History:
 
     def holds(self) -> None:
         for server in self.servers:
-            server.memory.check()  # 11
+            server.memory.check()  # 12
             self.accounts_for_every_slot(server)
         assert self.servers[0].memory.usage() == self.servers[1].memory.usage()  # 10
         assert self.servers[0].memory.evictions == self.servers[1].memory.evictions
@@ -361,3 +362,10 @@ def test_a_pool_that_is_filled_and_emptied_serves_the_same_again(name: str) -> N
     for sequence in list(server.running):
         server.preempt(sequence)
     assert fill() == count
+
+
+@EVERY
+def test_a_sequence_is_admitted_only_if_all_its_known_tokens_fit(name: str) -> None:
+    server = Server(build(name, 64, 4), leaps=True)
+    assert server.admit(Sequence(Request(0, 0.0, 30, 1), 0), 4, 0)
+    assert not server.admit(Sequence(Request(1, 0.0, 61, 1), 0), 4, 0)  # 11
