@@ -252,5 +252,5 @@ def test_a_gpu_without_a_known_link_cannot_share_a_layer() -> None:
 
 
 def test_every_cost_model_says_what_it_is() -> None:
-    assert COST_MODELS == {"fixed": Fixed, "roofline": Roofline}
+    assert {"fixed": Fixed, "roofline": Roofline} == COST_MODELS
     assert (Fixed.label, Roofline.label) == ("fixed", "analytic")

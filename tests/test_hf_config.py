@@ -195,6 +195,23 @@ def test_the_first_layers_may_be_dense(load: Load) -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "routed"),
+    [
+        ({"decoder_sparse_step": 2}, [False, True, False, True]),
+        ({"decoder_sparse_step": 1, "mlp_only_layers": [2]}, [True, True, False, True]),
+        ({"expert_layer_period": 2, "expert_layer_offset": 0}, [True, False, True, False]),
+        ({"moe_layer_freq": [0, 1, 1, 0]}, [False, True, True, False]),
+        ({"moe_layer_freq": 2}, [True, False, True, False]),
+    ],
+)
+def test_experts_may_alternate_with_dense_layers(
+    load: Load, fields: dict[str, Any], routed: list[bool]
+) -> None:
+    model = load({**MIXTURE, **fields})
+    assert [bool(layer.mlp and layer.mlp.experts) for layer in model.layers] == routed
+
+
+@pytest.mark.parametrize(
     ("quantization", "dtypes"),
     [
         ({"quant_method": "fp8"}, ("fp8", "fp8")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from math import ceil
 
 import pytest
 from hypothesis import given
@@ -185,6 +186,9 @@ def test_a_sequence_grows_by_its_tokens_until_windows_are_full(model, tokens: in
     widest = max((window for window, _ in layout.whole.windows), default=0)
     if tokens >= widest:
         assert layout.bytes_per_sequence(tokens) == full
+    if all(tokens <= window for window, _ in layout.whole.windows):
+        short = ceil(layout.whole.short * tokens) + layout.state_bytes_per_sequence
+        assert layout.bytes_per_sequence(tokens) == short
 
 
 @given(models, st.sampled_from([1, 2, 4, 8]), st.integers(1, 5), st.integers(1, 10**5))
@@ -275,6 +279,15 @@ def test_weights_have_the_size_of_the_release() -> None:
     fp8 = plan_memory(KVLayout(load_model("llama-3-8b")), plain, Limits(weight_dtype="fp8")).weights
     assert bf16 == 2 * load_model("llama-3-8b").parameters
     assert bf16 / 2 < fp8 < bf16 * 0.6
+
+
+def test_a_tied_head_is_stored_once_unless_the_stages_are_apart() -> None:
+    model, card = load_model("llama-3.2-1b"), load_gpu("l4")
+    one = plan_memory(KVLayout(model), card).weights
+    assert one == 2 * model.parameters
+    # The last stage has half the layers and a copy of the embedding as its head.
+    two = plan_memory(KVLayout(model, pipeline_parallel=2), card).weights
+    assert two == 2 * (model.embedding + (model.parameters - model.embedding) // 2)
 
 
 def test_concurrency_counts_whole_blocks() -> None:
