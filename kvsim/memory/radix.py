@@ -35,8 +35,8 @@ class Radix:
     the prompt is complete and when the sequence ends, in full pages; whoever computed what the tree
     has by then gives up its duplicate; the path of a running sequence is locked; a preempted
     (retracted) sequence's answer is not kept; whole leaves are evicted, only as far as free pages do
-    not suffice. A hit is never the whole prompt. Two differences: a request that waits does not
-    refresh what it would hit, and eviction frees what is short and not the whole of what is asked.
+    not suffice. A hit is never the whole prompt. One difference: a request that waits does not
+    refresh what it would hit before it is admitted.
 
     Source: SGLang 0.5.23 ``mem_cache/radix_cache.py``, ``managers/schedule_policy.py``.
 
