@@ -142,6 +142,12 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
         load_gpu("h2000")
 
 
+@pytest.mark.parametrize("name", ["", " ", "x" * 5000, "a\0b", "a\0b.json", "/dev/null"])
+def test_what_is_neither_a_name_nor_a_path_is_unknown(name: str) -> None:
+    with pytest.raises(ConfigError):
+        load_model(name)
+
+
 def test_no_name_means_two_things() -> None:
     names = [name for entry in entries().values() for name in (entry["id"], *entry["aliases"])]
     assert len({name.lower() for name in names}) == len(entries())

@@ -33,14 +33,23 @@ def load_model(name: str) -> ModelSpec:
             date=entry["date"],
             verified=entry["verified"],
         )
+    path = config_path(name)
+    if path is None:
+        raise unknown("model", name[:80], entries())
+    return read_config(path)
+
+
+def config_path(name: str) -> Path | None:
+    """The config that a name points to, if it is the path of a file or folder."""
     path = Path(name)
-    if "\0" not in name and path.is_dir():
-        if not (path / "config.json").is_file():
-            raise ConfigError(f"{path}: this folder has no config.json")
-        return read_config(path / "config.json")
-    if name.lower().endswith(".json") or ("\0" not in name and path.is_file()):
-        return read_config(path)
-    raise unknown("model", name, entries())
+    try:
+        if name and path.is_dir():
+            if not (path / "config.json").is_file():
+                raise ConfigError(f"{path}: this folder has no config.json")
+            return path / "config.json"
+        return path if name.lower().endswith(".json") or path.is_file() else None
+    except (OSError, ValueError):  # a name too long for a path, or with a null character
+        return None
 
 
 def model_names() -> list[str]:
