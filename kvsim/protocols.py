@@ -7,7 +7,7 @@ is keyword-only with a default.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from typing import NamedTuple, Protocol
 
@@ -215,7 +215,3 @@ class Router(Protocol):
     def route(self, request: Request, replicas: Seq[Load], now: int) -> int:
         """Index of the chosen replica."""
         ...
-
-
-Reservation = Callable[[Sequence], int]
-"""Slots that a contiguous allocator sets aside for a sequence at admission."""

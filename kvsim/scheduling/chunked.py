@@ -259,6 +259,7 @@ class Chunked:
         """A prompt is complete and yields a token; True if that was the last one."""
         if sequence in self._prefilling:
             self._prefilling.remove(sequence)
+        self._blocked = False  # a prompt that is in the cache now may be what the head shares
         sequence.generated += 1
         sequence.num_tokens += 1
         if sequence.first_token is None:
