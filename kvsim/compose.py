@@ -14,9 +14,9 @@ from kvsim.core import Request
 from kvsim.costs import COST_MODELS
 from kvsim.layout import KVLayout
 from kvsim.memory import ALLOCATORS
-from kvsim.memory.eviction import EVICTIONS
-from kvsim.memory.reservation import RESERVATIONS
-from kvsim.protocols import Observer, Router, Scheduler
+from kvsim.memory.eviction import EVICTIONS, EvictionPolicy
+from kvsim.memory.reservation import RESERVATIONS, ReservationRule
+from kvsim.protocols import Allocator, CostModel, Observer, Router, Scheduler
 from kvsim.registry import Blueprint, blueprint, resolve
 from kvsim.routing import ROUTERS
 from kvsim.runs import Recording, RunResult, new_manifest
@@ -63,7 +63,7 @@ def simulate(
     """Replay a trace through a scenario.
 
     ``out`` is the folder of the run; without one the tables stay in memory if ``keep``. ``leaps`` off
-    takes every iteration one by one, with the same result; ``check`` asserts after each that the
+    takes every iteration one by one, and gives every request the same times; ``check`` asserts after each that the
     books balance. ``watch`` sees every request on its way in, ``observe`` may wrap the recorder.
     """
     opened = trace if isinstance(trace, Trace) else open_trace(trace, trace_options(scenario))
@@ -110,9 +110,9 @@ def deploy(scenario: Scenario, *, leaps: bool = True, check: bool = False) -> De
         state_dtype=scenario.ssm_state_dtype,
     )
     settings = shared_settings(scenario, layout, leaps=leaps)
-    allocator = planned("allocator", ALLOCATORS, scenario.allocator, settings)
-    scheduler = planned("scheduler", SCHEDULERS, scenario.scheduler, settings)
-    cost_model = planned("cost_model", COST_MODELS, scenario.cost_model, settings).build(
+    allocator = planned("allocator", Allocator, ALLOCATORS, scenario.allocator, settings)
+    scheduler = planned("scheduler", Scheduler, SCHEDULERS, scenario.scheduler, settings)
+    cost_model = planned("cost_model", CostModel, COST_MODELS, scenario.cost_model, settings).build(
         layout=layout, gpu=gpu
     )
     resources = pool(scenario, layout, gpu)
@@ -167,7 +167,7 @@ def shared_settings(scenario: Scenario, layout: KVLayout, *, leaps: bool) -> Map
     return {
         **dict(scenario),
         "prefix_caching": scenario.enable_prefix_caching,
-        "eviction": planned("eviction", EVICTIONS, scenario.eviction, {}).build(),
+        "eviction": planned("eviction", EvictionPolicy, EVICTIONS, scenario.eviction, {}).build(),
         "fixed_blocks": -(-fixed // scenario.block_size),
         "slots_per_sequence": fixed,
         "leaps": leaps,
@@ -176,13 +176,14 @@ def shared_settings(scenario: Scenario, layout: KVLayout, *, leaps: bool) -> Map
 
 def planned(
     family: str,
+    seam: object,
     registry: Mapping[str, Callable[..., T]],
     component: Component,
     settings: Mapping[str, object],
 ) -> Blueprint[T]:
     """The class that a component names, with its options settled."""
     named = f"{family} {component.name}"
-    cls = resolve(family.replace("_", " "), registry, component.name)
+    cls = resolve(family.replace("_", " "), seam, registry, component.name)
     return blueprint(named, cls, settings, component.options)
 
 
@@ -204,7 +205,7 @@ def pool(scenario: Scenario, layout: KVLayout, gpu: Gpu) -> dict[str, object]:
     blocks = scenario.num_gpu_blocks_override or plan.num_gpu_blocks
     slots = blocks * scenario.block_size
     longest = min(scenario.max_model_len or layout.model.max_positions or slots, slots)
-    rule = planned("reservation", RESERVATIONS, scenario.reservation, {})
+    rule = planned("reservation", ReservationRule, RESERVATIONS, scenario.reservation, {})
     return {
         "num_blocks": blocks,
         "num_slots": slots,
@@ -214,7 +215,7 @@ def pool(scenario: Scenario, layout: KVLayout, gpu: Gpu) -> dict[str, object]:
 
 def make_router(scenario: Scenario, settings: Mapping[str, object]) -> Router:
     """The router, with a random stream of its own if it asks for one."""
-    router = planned("router", ROUTERS, scenario.router, settings)
+    router = planned("router", Router, ROUTERS, scenario.router, settings)
     if "rng" not in router.asks:
         return router.build()
     from numpy.random import default_rng

@@ -43,13 +43,26 @@ class Option(NamedTuple):
             raise ConfigError(f"{owner}.{self.name} = {value!r}: {reason}") from None
 
 
-def resolve(family: str, registry: Mapping[str, Callable[..., T]], name: str) -> Callable[..., T]:
-    """The class called ``name`` in a registry, or imported from ``module:Class``."""
+def resolve(
+    family: str, seam: object, registry: Mapping[str, Callable[..., T]], name: str
+) -> Callable[..., T]:
+    """The class called ``name`` in a registry, or imported from ``module:Class``.
+
+    An imported class must have the methods of ``seam``, the family's protocol.
+    """
     if ":" in name:
-        return _imported(family, name)
+        found = _imported(family, name)
+        missing = [method for method in _methods(seam) if not hasattr(found, method)]
+        if missing:
+            raise ConfigError(f"{family} {name!r} has no {', '.join(missing)}")
+        return found
     if name not in registry:
         raise unknown(family, name, registry)
     return registry[name]
+
+
+def _methods(seam: object) -> list[str]:
+    return [name for name, value in vars(seam).items() if callable(value) and name[0] != "_"]
 
 
 def options(cls: Callable[..., object]) -> dict[str, Option]:

@@ -199,7 +199,7 @@ def lifted(given: Mapping[str, Any], fields: Mapping[str, object]) -> dict[str, 
 
 def load(path: Path | None, flags: Mapping[str, object]) -> Scenario:
     """A scenario from a file, if any, and flags, which win; ``a.b`` names a nested setting."""
-    settings = _file(path) if path else {}
+    settings = lifted(_file(path), Scenario.model_fields) if path else {}
     for name, value in flags.items():
         _put(settings, name, value)
     return read(Scenario, settings, flags, source=path)
@@ -223,10 +223,11 @@ def _explained(
     error: ValidationError, flags: Mapping[str, object], source: Path | None
 ) -> ConfigError:
     first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
+    nested = first["loc"][:1] in {("workload",), *((name,) for name in COMPONENTS)}
+    where = ".".join(str(part) for part in first["loc"][: 1 + nested])
     leaf = where.rpartition(".")[2]
     if first["type"] == "extra_forbidden":
-        kind = Workload if where.startswith("workload.") else Scenario
+        kind = Workload if nested else Scenario
         mistake = unknown("setting", leaf, kind.model_fields)
         return ConfigError(f"{source}: {mistake}" if source else str(mistake))
     reason = first["msg"].removeprefix("Value error, ")

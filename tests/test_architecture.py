@@ -15,7 +15,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 FOUNDATION = {"core", "errors", "protocols"}
 TABLES = FOUNDATION | {"tables"}
-RESULTS = TABLES | {"analysis", "runs", "slo", "report", "plots"}
+RESULTS = TABLES | {"analysis", "runs"}
 MAY_IMPORT = {
     "core": set(),
     "errors": set(),
@@ -30,11 +30,13 @@ MAY_IMPORT = {
     "scheduling": FOUNDATION,
     "catalog": FOUNDATION,
     "layout": FOUNDATION | {"catalog"},
+    "sizing": FOUNDATION | {"catalog", "layout"},
     "costs": FOUNDATION | {"catalog", "layout"},
     "simulation": TABLES,
     "analysis": TABLES | {"slo"},
-    "runs": TABLES | {"analysis"},
-    "plots": RESULTS,
+    "parquet": TABLES,
+    "runs": TABLES | {"analysis", "parquet"},
+    "plots": RESULTS | {"report"},
     "report": RESULTS,
 }
 """What each part may import besides itself; parts that are not listed are at the top and may import

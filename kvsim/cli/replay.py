@@ -37,7 +37,7 @@ def replay(
         bool, typer.Option("--check", help="Check the books after every leap. Slow.")
     ] = False,
     no_leaps: Annotated[
-        bool, typer.Option("--no-leaps", help="Take iterations one by one. Slow, same result.")
+        bool, typer.Option("--no-leaps", help="Take iterations one by one. Slow, same times.")
     ] = False,
     *,
     scenario: Scenario,
