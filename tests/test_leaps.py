@@ -10,6 +10,7 @@ from kvsim.core import Request
 from kvsim.memory import ALLOCATORS
 from kvsim.memory.reservation import RESERVATIONS
 from kvsim.scheduling import SCHEDULERS
+from kvsim.scheduling.chunked import Chunked
 from tests.contracts.test_allocators import build
 from tests.oracles.costs import Crossing
 from tests.oracles.replay import replay
@@ -48,4 +49,38 @@ def test_leaps_change_nothing(
         assert len(log.seen) + len(log.refused) == len(requests)
         assert not memory.held_slots
         outcomes.append((log.seen, log.refused, log.iterations, log.gaps, memory.evictions))
+    assert outcomes[0] == outcomes[1]
+
+
+class Insistent(Chunked):
+    """Asks the head of the queue at every iteration, even when nothing can have changed."""
+
+    _blocked = property(lambda self: False, lambda self, value: None)  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("allocator", sorted(ALLOCATORS))
+@settings(max_examples=150, deadline=None)
+@given(
+    requests=request_lists(40, 30),
+    slots=st.integers(16, 160),
+    page=st.sampled_from([1, 2, 4]),
+    seats=st.sampled_from([2, 3, 8]),
+    budget=st.integers(8, 40),
+    cost=COSTS,
+)
+def test_a_refused_request_is_asked_again_whenever_it_could_be_admitted(
+    allocator: str,
+    requests: list[Request],
+    slots: int,
+    page: int,
+    seats: int,
+    budget: int,
+    cost: Crossing,
+) -> None:
+    outcomes = []
+    for kind in (Chunked, Insistent):
+        memory = build(allocator, slots, page)
+        engine = kind(memory, max_num_seqs=seats, max_num_batched_tokens=budget)
+        log = replay(requests, engine, memory, cost, check=True)
+        outcomes.append((log.seen, log.refused, log.iterations, memory.evictions))
     assert outcomes[0] == outcomes[1]
