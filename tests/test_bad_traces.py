@@ -52,7 +52,7 @@ BAD_VALUES = [
                 list(range(99)))),
     *(("bailian", f, v) for f in ("chat_id", "parent_chat_id") for v in (1.5, "x", None, True, [])),
     *(("vllm-custom", "prompt", v) for v in (5, "", None, ["a"])),
-    *(("kvsim", "hash_block", v) for v in (-1, 1.5, "16", True)),
+    *(("kvsim", "hash_block", v) for v in (0, -1, 1.5, "16", "", True)),
     *(("kvsim", "session", v) for v in (1.5, "", [], True)),
     *(("kvsim", "think_time", v) for v in (-1, math.nan, "1", True, 1e9)),
     *(("mooncake", "block_size", v) for v in (0, -1, 1.5, "16", None, True)),
@@ -443,6 +443,14 @@ def test_an_agentic_turn_is_named_by_its_place(write: Write) -> None:
     assert "a.json:requests[1]: field 'think_time' is -1" in message(file(AGENTIC_TURN, late))
     assert len(read(file(AGENTIC_TURN, late, AGENTIC_TURN), on_bad_row="skip")) == 2
     assert "has no requests" in message(file())
+
+
+@pytest.mark.parametrize("depth", [100, 500, 5000])
+def test_sub_agents_of_sub_agents_without_end_do_no_harm(write: Write, depth: int) -> None:
+    start = '{"tool_tokens": 1, "requests": [' + '{"type": "subagent", "requests": [' * depth
+    path = write("a.json", start + json.dumps(AGENTIC_TURN) + "]}" * (depth + 1))
+    with contextlib.suppress(TraceError):
+        assert len(read(path)) == 1
 
 
 def test_errors_can_be_built_again_from_their_arguments(write: Write) -> None:

@@ -66,6 +66,8 @@ class Agentic:
             entries = list(_turns(document, ""))
         except BadRow as why:
             raise TraceError(f"{file.name}: {why}") from None
+        except RecursionError:
+            raise TraceError(f"{file.name}: sub-agents are nested without end") from None
         first_id = 0 if document.get("hash_id_scope") == "global" else self._next_id
         previous: Record | None = None
         for place, entry in entries:

@@ -89,12 +89,12 @@ class KvsimJsonl:
 
     def _blocks(self, record: Record, prompt: int) -> tuple[list[int] | None, int]:
         field = "blocks" if "blocks" in record else "hash_ids"
-        if field not in record:
+        given = record.get(field)
+        if given is None or given == []:
             return None, 0
         size = "block_tokens" if "block_tokens" in record else "hash_block"
-        block = tokens(record, size) if record.get(size) else self._hash_block
-        ids = hash_ids(record, field, prompt, block)
-        return ids, block if ids else 0
+        block = tokens(record, size) if record.get(size) is not None else self._hash_block
+        return hash_ids(record, field, prompt, block), block
 
     def _times(self, record: Record, session: str | None) -> tuple[float | None, float | None]:
         think_time = None
