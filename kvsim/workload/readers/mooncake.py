@@ -54,7 +54,8 @@ class Mooncake:
 
     @staticmethod
     def score(head: Head) -> int:
-        return head.counts(*FIELDS)
+        is_likely = head.counts("timestamp", "created_time", "input_length", "hash_ids") > 0
+        return head.counts(*FIELDS) if is_likely else 0
 
     def __iter__(self) -> Iterator[Request]:
         return requests_of_lines(self._source, self._ledger, self._request)
