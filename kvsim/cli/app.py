@@ -18,6 +18,9 @@ from typer.core import TyperCommand, TyperGroup
 from kvsim import __version__
 from kvsim.errors import KvsimError
 
+INTERRUPTED = 130
+"""128 + SIGINT, as shells say it."""
+
 
 class Lazy(NamedTuple):
     """Where a sub-command lives: ``module:attribute``, a function or a typer app."""
@@ -98,12 +101,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         return _fail(_advice(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted", 130)
+        code = INTERRUPTED
     except BrokenPipeError:
         # The reader has left (``| head``); nobody is to be told, not even at interpreter exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    return code or 0
+    return _fail("interrupted", code) if code == INTERRUPTED else code or 0
 
 
 def _advice(error: typer.TyperException) -> str:

@@ -1,0 +1,295 @@
+"""The command line as its user meets it: what it prints where, and how it leaves."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kvsim.cli.app import COMMANDS, run
+
+ROOT = Path(__file__).resolve().parent.parent
+ROW = '{{"arrival": {0}, "prompt_tokens": {1}, "output_tokens": 20, "hash_ids": [0, {2}]}}\n'
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    """Forty requests that share their first 512 tokens."""
+    path = tmp_path / "few.jsonl"
+    path.write_text("".join(ROW.format(n / 20, 700 + n, n + 1) for n in range(40)))
+    return str(path)
+
+
+def summary_of(capsys, *arguments: str) -> dict:
+    """The JSON of a run that must succeed and print nothing else to stdout."""
+    assert run([*arguments, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return json.loads(printed.out)
+
+
+def mistake(capsys, *arguments: str) -> tuple[int, str]:
+    """Exit code and the one line on stderr of a run that must fail and print no result."""
+    code = run(arguments)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("kvsim: error: ")
+    assert printed.err.count("\n") == 1
+    return code, printed.err.removeprefix("kvsim: error: ").strip()
+
+
+# Results.
+
+
+def test_a_replay_needs_nothing_but_a_trace(capsys, trace) -> None:
+    assert run(["replay", trace]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert "40 completed" in printed.out
+    assert "analytic" in printed.out
+    assert "TTFT" in printed.out
+
+
+def test_json_is_the_summary_and_nothing_else(capsys, trace, tmp_path) -> None:
+    summary = summary_of(capsys, "replay", trace, "--out", str(tmp_path / "run"))
+    assert summary["completed"] == 40
+    assert json.loads((tmp_path / "run" / "summary.json").read_text()) == summary
+    assert {"mean_ttft_ms", "p99_tpot_ms", "kv_memory", "verdict"} <= summary.keys()
+
+
+def test_format_means_the_output_or_the_trace_by_its_value(capsys, trace) -> None:
+    assert run(["replay", trace, "--format", "csv", "--format", "kvsim"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert rows[0]["completed"] == "40"
+    code, line = mistake(capsys, "replay", trace, "--format", "csv", "--format", "json")
+    assert (code, "two output formats" in line) == (2, True)
+
+
+def test_a_trace_comes_through_standard_input(trace) -> None:
+    command = [sys.executable, "-m", "kvsim", "replay", "-", "--json"]
+    done = subprocess.run(command, input=Path(trace).read_bytes(), capture_output=True, check=True)
+    assert json.loads(done.stdout)["completed"] == 40
+
+
+def test_flags_that_people_know_change_what_they_say(capsys, trace) -> None:
+    plain = summary_of(capsys, "replay", trace)
+    small = summary_of(capsys, "replay", trace, "--num-gpu-blocks-override", "60")
+    uncached = summary_of(capsys, "replay", trace, "--no-enable-prefix-caching")
+    alone = summary_of(capsys, "replay", trace, "--max-num-seqs", "1")
+    assert small["kv_blocks_total"] < 61 < plain["kv_blocks_total"]
+    assert uncached["prefix_cache_hits"] == 0 < plain["prefix_cache_hits"]
+    assert alone["mean_ttft_ms"] > plain["mean_ttft_ms"]
+    assert summary_of(capsys, "replay", trace, "--limit", "7")["completed"] == 7
+    assert summary_of(capsys, "replay", trace, "--replicas", "3")["num_replicas"] == 3
+
+
+def test_goodput_counts_requests_that_meet_every_objective(capsys, trace) -> None:
+    generous = summary_of(capsys, "replay", trace, "--slo", "ttft=9s", "--slo", "tpot=9s")
+    mixed = summary_of(capsys, "replay", trace, "--goodput", "ttft:9000", "--goodput", "tpot:0.001")
+    assert generous["request_goodput"] == generous["request_throughput"]
+    assert mixed["request_goodput"] == 0
+
+
+def test_fail_on_prints_the_result_and_exits_5(capsys, trace) -> None:
+    assert run(["replay", trace, "--json", "--fail-on", "ttft_p99=1us"]) == 5
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["completed"] == 40
+    assert re.fullmatch(r"kvsim: error: p99_ttft_ms is \S+ ms, more than 0.001 ms\n", printed.err)
+    assert run(["replay", trace, "--json", "--fail-on", "ttft_p99=9s"]) == 0
+
+
+def test_a_scenario_file_says_the_same_as_flags(capsys, trace, write) -> None:
+    path = write("s.toml", 'replicas = 2\n[allocator]\nname = "contiguous"\nfit = "best"\n')
+    by_file = summary_of(capsys, "replay", trace, "--scenario", str(path))
+    flags = ("--replicas", "2", "--allocator", "contiguous", "--set", "allocator.fit=best")
+    assert summary_of(capsys, "replay", trace, *flags) == by_file
+
+
+def test_requests_that_can_never_fit_are_counted_and_the_rest_served(capsys, trace) -> None:
+    summary = summary_of(capsys, "replay", trace, "--max-model-len", "740")
+    assert summary["num_rejected"] == 19
+    assert summary["completed"] == 21
+
+
+# Runs, side by side.
+
+
+def test_compare_gives_the_same_for_any_number_of_processes(capsys, trace) -> None:
+    command = ("compare", trace, "--allocators", "contiguous,paged,radix")
+    alone = summary_of(capsys, *command, "--jobs", "1")
+    assert list(alone) == ["contiguous", "paged", "radix"]
+    assert summary_of(capsys, *command, "--jobs", "3") == alone
+    assert alone["paged"] == summary_of(capsys, "replay", trace)
+
+
+def test_compare_combines_allocators_with_schedulers(capsys, trace) -> None:
+    found = summary_of(
+        capsys, "compare", trace, "--allocators", "paged,buddy", "--schedulers", "static,chunked"
+    )
+    assert list(found) == ["paged-static", "paged-chunked", "buddy-static", "buddy-chunked"]
+
+
+def test_finished_runs_are_shown_and_compared(capsys, trace, tmp_path) -> None:
+    folders = [str(tmp_path / "runs" / name) for name in ("paged", "buddy")]
+    out = str(tmp_path / "runs")
+    assert run(["compare", trace, "--allocators", "paged,buddy", "--out", out]) == 0
+    capsys.readouterr()
+    shown = summary_of(capsys, "show", folders[0])
+    assert summary_of(capsys, "compare", *folders)["paged"] == shown
+    assert run(["compare", *folders]) == 0
+    header = capsys.readouterr().out.splitlines()[0]
+    assert header.split() == ["paged", "buddy"]
+
+
+def test_two_runs_write_the_same_bytes(trace, tmp_path, capsys) -> None:
+    for name in ("a", "b"):
+        assert run(["replay", trace, "--json", "--out", str(tmp_path / name)]) == 0
+    for file in ("summary.json", "requests.parquet", "samples.parquet"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+# Mistakes.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("reply x", 2, "No such command 'reply'. Did you mean 'replay'?"),
+        ("--versoin", 2, "No such option: --versoin; did you mean --version?"),
+        ("replay", 2, "Missing argument"),
+        ("replay TRACE --allocater paged", 2, "did you mean --allocator?"),
+        ("replay TRACE --allocator pagd", 2, "did you mean 'paged'?"),
+        ("replay TRACE --model lama-3-8b", 2, "did you mean"),
+        ("replay TRACE --gpu h2000", 2, "did you mean"),
+        ("replay TRACE --block-size 0", 2, "--block-size = '0'"),
+        ("replay TRACE --block-size", 2, "--block-size"),
+        ("replay TRACE --request-rate nan", 2, "--request-rate = 'nan'"),
+        ("replay TRACE --set allocator.fitt=best --allocator contiguous", 2, "known are fit"),
+        ("replay TRACE --set fit", 2, "must be like"),
+        ("replay TRACE --format mooncak", 2, "did you mean 'mooncake'?"),
+        ("replay TRACE --plots", 2, "--plots needs --out"),
+        ("replay TRACE --fail-on ttft", 2, "must be like ttft=2s"),
+        ("replay nowhere.jsonl", 3, "nowhere.jsonl"),
+        ("replay FOLDER", 3, "directory"),
+        ("replay TRACE --model llama-3-70b --gpu h100", 4, "does not fit"),
+        ("compare - --allocators paged", 2, "cannot be standard input"),
+        ("compare TRACE --allocators paged,pagd", 2, "pagd: unknown allocator 'pagd'"),
+        ("compare TRACE TRACE", 2, "is not a folder"),
+        ("show nowhere", 2, "does not exist"),
+        ("show FOLDER", 2, "is not a complete run"),
+    ],
+)
+def test_a_mistake_is_one_line_with_its_exit_code(
+    capsys, trace, tmp_path, arguments, code, message
+) -> None:
+    (tmp_path / "folder").mkdir()
+    places = {"TRACE": trace, "FOLDER": str(tmp_path / "folder")}
+    found, line = mistake(capsys, *(places.get(word, word) for word in arguments.split()))
+    assert found == code, line
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "empty"),
+        ("not a trace\n", "not recognised"),
+        (ROW.format(0, -5, 1), "prompt_tokens"),
+    ],
+)
+def test_a_bad_trace_leaves_nothing_behind(capsys, write, tmp_path, content, message) -> None:
+    bad = write("bad.jsonl", content)
+    code, line = mistake(capsys, "replay", str(bad), "--out", str(tmp_path / "run"))
+    assert code == 3
+    assert message in line
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.jsonl"]
+
+
+def test_a_run_is_not_overwritten_unless_told_to(capsys, trace, tmp_path) -> None:
+    command = ["replay", trace, "--json", "--out", str(tmp_path / "run")]
+    assert run(command) == 0
+    capsys.readouterr()
+    assert mistake(capsys, *command)[0] == 2
+    assert run([*command, "--overwrite"]) == 0
+
+
+def test_a_folder_in_a_run_name_cannot_lead_elsewhere(capsys, trace, tmp_path) -> None:
+    code, line = mistake(
+        capsys, "compare", trace, "--allocators", "../paged,buddy", "--out", str(tmp_path)
+    )
+    assert code == 2
+    assert "../paged" in line
+
+
+def test_an_interrupt_ends_with_130_and_leaves_no_run(tmp_path) -> None:
+    long = tmp_path / "long.jsonl"
+    long.write_text("".join(ROW.format(n / 1000, 700, n + 1) for n in range(200_000)))
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "kvsim", "replay", str(long), "--out", str(out), "--no-leaps"]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    while not any(tmp_path.glob(".run.*")):
+        assert running.poll() is None
+        time.sleep(0.01)
+    running.send_signal(signal.SIGINT)
+    printed, complaint = running.communicate()
+    assert running.returncode == 130
+    assert (printed, complaint) == ("", "kvsim: error: interrupted\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["long.jsonl"]
+
+
+def test_a_reader_that_leaves_early_is_no_error(trace) -> None:
+    command = f"{shlex.quote(sys.executable)} -m kvsim replay {shlex.quote(trace)} | true"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+# What the project's pages promise.
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(capsys, name) -> None:
+    assert run([name, "--help"]) == 0
+    assert f"kvsim {name}" in capsys.readouterr().out
+
+
+def test_the_help_lists_every_command(capsys) -> None:
+    assert run(["--help"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert all(name in printed and command.help in printed for name, command in COMMANDS.items())
+
+
+def test_the_five_lines_of_the_guide_are_an_allocator(tmp_path, trace) -> None:
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    code = re.search(r"```python\n# (\w+)\.py\n(.*?)```", guide, re.DOTALL)
+    command = re.search(r"^kvsim replay \S+ (.*--allocator.*)$", guide, re.MULTILINE)
+    assert code is not None
+    assert command is not None
+    (tmp_path / f"{code[1]}.py").write_text(code[2])
+    arguments = [sys.executable, "-m", "kvsim", "replay", trace, *shlex.split(command[1]), "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["completed"] == 40
+    assert len([line for line in code[2].splitlines() if line.strip()]) <= 6
+
+
+def test_the_trace_of_the_readme_is_shipped_and_its_output_is_real(capsys, monkeypatch) -> None:
+    monkeypatch.chdir(ROOT)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    command = re.search(r"\.venv/bin/kvsim (replay \S+)", readme)
+    assert command is not None
+    assert run(command[1].split()) == 0
+    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    sample = re.search(r"```text\n(.*?)```", readme, re.DOTALL)
+    assert sample is not None
+    assert [line for line in sample[1].splitlines() if line] == [line for line in printed if line]
