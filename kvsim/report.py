@@ -116,16 +116,21 @@ def _flat(summary: Summary) -> dict[str, object]:
 # The summary of one run.
 
 
-def _title(result: RunResult) -> Text:
+def subtitle(result: RunResult) -> str:
+    """What was run, in one line, and where its times come from."""
     scenario = result.manifest.get("scenario")
     named = scenario if isinstance(scenario, dict) else {}
     parts = [_name(named.get(key)) for key in ("model", "gpu", "allocator", "scheduler")]
-    title = Text(result.name, style="bold")
-    title.append("  " + ", ".join(part for part in parts if part), style="not bold")
-    replicas = result.summary.get("num_replicas")
+    replicas = result.summary["num_replicas"]
     if isinstance(replicas, int) and replicas > 1:
-        title.append(f", {replicas} replicas", style="not bold")
-    title.append(f"  [{result.summary.get('cost_model')} times]", style="not bold italic")
+        parts.append(f"{replicas} replicas")
+    parts.append(f"{result.summary['cost_model']} times")
+    return ", ".join(part for part in parts if part)
+
+
+def _title(result: RunResult) -> Text:
+    title = Text(result.name, style="bold")
+    title.append(f"  {subtitle(result)}", style="not bold")
     return title
 
 
