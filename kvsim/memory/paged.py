@@ -278,9 +278,9 @@ class Paged:
 
     def advance(self, steps: int, *, grown: bool = False) -> None:
         """All decoders gain ``steps`` tokens, and the blocks for them."""
-        if not grown:
-            self._take(self._phases.needed(steps))
-        self._phases.advance(steps)
+        blocks = self._phases.advance(steps)
+        if blocks and not grown:
+            self._take(blocks)
 
     def free(self, sequence: Sequence, tokens: int, *, finished: bool) -> None:
         """Give all blocks back, the last first; full ones stay cached.
@@ -326,7 +326,7 @@ class Paged:
     def usage(self) -> Usage:
         """A last block's empty slots count as internal fragmentation until they are filled."""
         size, queue = self.block_size, self._queue
-        internal = self._phases.slack() + self._prefill_slack
+        internal = self._phases.slack + self._prefill_slack
         return Usage(
             used=self._held * size - internal,
             internal=internal,

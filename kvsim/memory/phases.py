@@ -11,23 +11,27 @@ from __future__ import annotations
 class DecodePhases:
     """The decoding sequences of one pool, by the phase at which they need their next block."""
 
-    __slots__ = ("_counts", "block_size", "decoders", "step")
+    __slots__ = ("_counts", "block_size", "decoders", "slack", "step")
 
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
         self.step = 0
         """Steps so far, modulo ``block_size``."""
         self.decoders = 0
+        self.slack = 0
+        """Empty slots in the decoders' last blocks, summed."""
         self._counts = [0] * (2 * block_size)  # stored twice, so that a slice never wraps
 
     def join(self, slack: int) -> int:
         """Add a decoder whose last block has ``slack`` empty slots; returns its phase."""
         phase = (self.step + slack) % self.block_size
+        self.slack += slack
         self._add(phase, 1)
         return phase
 
     def leave(self, phase: int) -> None:
         """Remove a decoder of this phase."""
+        self.slack -= (phase - self.step) % self.block_size
         self._add(phase, -1)
 
     def _add(self, phase: int, change: int) -> None:
@@ -53,13 +57,9 @@ class DecodePhases:
             fit += 1
         return fit
 
-    def advance(self, steps: int) -> None:
-        """All decoders gain ``steps`` tokens."""
+    def advance(self, steps: int) -> int:
+        """All decoders gain ``steps`` tokens; returns the blocks that they take."""
+        blocks = self.needed(steps)
+        self.slack += blocks * self.block_size - steps * self.decoders
         self.step = (self.step + steps) % self.block_size
-
-    def slack(self) -> int:
-        """Empty slots in the decoders' last blocks, summed."""
-        size, step = self.block_size, self.step
-        return sum(
-            count * ((phase - step) % size) for phase, count in enumerate(self._counts[:size])
-        )
+        return blocks

@@ -227,8 +227,7 @@ class Radix:
         self._step += steps
 
     def _advance_decoders(self, steps: int) -> None:
-        self._take(self._phases.needed(steps) * self.page_size)
-        self._phases.advance(steps)
+        self._take(self._phases.advance(steps) * self.page_size)
 
     def free(self, sequence: Sequence, tokens: int, *, finished: bool) -> None:
         """Unlock the path and give the rest back; what is finished, or a prompt, is cached first."""
@@ -251,7 +250,7 @@ class Radix:
 
     def usage(self) -> Usage:
         """A last page's empty slots count as internal fragmentation until they are filled."""
-        empty = self._phases.slack() + self._slack + len(self._grown) * self.page_size
+        empty = self._phases.slack + self._slack + len(self._grown) * self.page_size
         cached = self._tree.evictable
         return Usage(
             used=self.held_slots - empty,
@@ -269,7 +268,7 @@ class Radix:
         assert self._own == sum(map(self._own_slots, running))
         assert self._slack == sum(self._empty(one.tokens) for one in running if not one.decoding)
         assert self._phases.decoders == sum(lease.decoding for lease in running)
-        assert self._phases.slack() == sum(
+        assert self._phases.slack == sum(
             self._empty(self._filled(lease)) for lease in running if lease.decoding
         )
         assert all(lease.node.end <= self._filled(lease) for lease in running)
