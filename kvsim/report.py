@@ -77,8 +77,8 @@ def print_comparison(results: Seq[RunResult], console: Console) -> None:
     """One table with a column for each run; the best value of a row is marked with ``*``."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("")
-    for result in results:
-        table.add_column(result.name, justify="right", overflow="fold")
+    for name in _names(results):
+        table.add_column(name, justify="right", overflow="fold")
     for row in _ROWS:
         table.add_row(row.label, *row.cells([result.summary for result in results]))
     console.print(table, highlight=False)
@@ -87,20 +87,33 @@ def print_comparison(results: Seq[RunResult], console: Console) -> None:
 
 def json_of(results: Seq[RunResult]) -> str:
     """``summary.json`` of a run, or an object of them by name for several."""
+    summaries = [result.summary for result in results]
     if len(results) == 1:
-        return to_json(results[0].summary).decode()
-    return to_json({result.name: result.summary for result in results}).decode()
+        return to_json(summaries[0]).decode()
+    return to_json(dict(zip(_names(results), summaries, strict=True))).decode()
 
 
 def csv_of(results: Seq[RunResult]) -> str:
     """A row for each run; the parts of the pool are columns like ``kv_memory.used``."""
-    rows = [{"run": result.name, **_flat(result.summary)} for result in results]
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    named = zip(_names(results), results, strict=True)
+    rows = [{"run": name, **_flat(result.summary)} for name, result in named]
+    keys = list(dict.fromkeys(key for row in rows for key in row))
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer = csv.DictWriter(text, keys, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def _names(results: Seq[RunResult]) -> list[str]:
+    """The names of the runs; where one is taken, with the folder they lie in, or a number."""
+    names: list[str] = []
+    for result in results:
+        longer = f"{result.path.resolve().parent.name}/{result.name}" if result.path else "run"
+        numbered = (f"{result.name} ({number})" for number in range(2, len(results) + 2))
+        choices = (result.name, longer, *numbered)
+        names.append(next(name for name in choices if name not in names))
+    return names
 
 
 def _flat(summary: Summary) -> dict[str, object]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 GROWTH_LIMIT = 0.05
 """Seconds of queueing delay gained per second of arrivals: a load of 1.05 times the capacity."""
-FEWEST_REQUESTS = 32
+FEWEST_REQUESTS = 64
 _POINTS = 64
 
 
@@ -43,17 +43,17 @@ def backlog(arrival: Floats, delay: Floats, service: Floats) -> Backlog | None:
         return None
     order = np.argsort(arrival, kind="stable")
     arrival, delay = arrival[order], delay[order]
-    quarters = [float(np.median(part)) for part in np.array_split(delay, 4)]
+    quarters = [_median(part) for part in np.array_split(delay, 4)]
     growth = _slope(_thinned(arrival), _thinned(delay))
     rising = quarters == sorted(quarters)
-    grown = quarters[-1] - quarters[0] > 0.5 * float(np.median(service))
+    grown = quarters[-1] - quarters[0] > 0.5 * _median(service)
     return Backlog(growth, quarters[0], quarters[-1], growth > GROWTH_LIMIT and rising and grown)
 
 
 def _thinned(values: Floats) -> Floats:
     """Medians of up to :data:`_POINTS` runs of consecutive values."""
     parts = np.array_split(values, min(_POINTS, len(values)))
-    return np.array([np.median(part) for part in parts])
+    return np.array([_median(part) for part in parts])
 
 
 def _slope(x: Floats, y: Floats) -> float:
@@ -63,4 +63,10 @@ def _slope(x: Floats, y: Floats) -> float:
     apart = run > 0
     if not apart.any():
         return 0.0
-    return float(np.median((y[high] - y[low])[apart] / run[apart]))
+    return _median((y[high] - y[low])[apart] / run[apart])
+
+
+def _median(values: Floats) -> float:
+    """As ``np.median``, which imports all of ``numpy.ma`` when it is first called."""
+    ordered = np.sort(values)
+    return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

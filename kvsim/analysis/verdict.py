@@ -96,5 +96,9 @@ def _memory(facts: Facts) -> str:
 def _growth(backlog: Backlog) -> str:
     return (
         f"overloaded: queueing delay grew by {backlog.growth:.2g} s per second of arrivals, "
-        f"from {backlog.first:.3g} s to {backlog.last:.3g} s"
+        f"from {_seconds(backlog.first)} to {_seconds(backlog.last)}"
     )
+
+
+def _seconds(time: float) -> str:
+    return f"{time:,.0f} s" if time >= 100 else f"{time:.3g} s"
