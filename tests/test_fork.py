@@ -115,3 +115,14 @@ def test_shared_blocks_count_once_and_all_come_back(seed: int, blocks: int, cach
         held = {block for table in tables.values() for block in table}
         assert pool.held_slots == len(held) * BLOCK
         pool.check()
+
+
+def test_a_decoder_that_is_preempted_after_it_grew_gives_the_new_block_back_too() -> None:
+    pool = Paged(20, block_size=BLOCK)
+    sequence = admitted(pool, 8)
+    pool.join(sequence)
+    assert pool.grow(sequence, 9)
+    assert pool.held_slots == 3 * BLOCK
+    pool.free(sequence, 8, finished=False)
+    assert pool.held_slots == 0
+    pool.check()

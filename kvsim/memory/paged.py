@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from kvsim.core import NO_MATCH, Match, Sequence, Usage
 from kvsim.errors import CapacityError, ConfigError
 from kvsim.memory.extents import FREE_QUEUES, Content, Extent
 from kvsim.memory.phases import DecodePhases
-from kvsim.memory.prefix import PrefixTree
+from kvsim.memory.prefix import Path, PrefixTree
 
 
 class Lease:
-    """What one admitted sequence holds: a path of cached extents, then blocks of its own."""
+    """What one admitted sequence holds: blocks of the prefix tree, then blocks of its own."""
 
-    __slots__ = ("blocks", "content", "copies", "leaf", "phase", "registered", "slack")
+    __slots__ = ("blocks", "path", "phase", "slack")
 
-    def __init__(self, leaf: Extent, content: Content, registered: int) -> None:
-        self.leaf = leaf
-        """Last extent of the path; its ancestors are held too."""
-        self.content = content
-        self.registered = registered
-        """Blocks on the path; those after it are not in the tree."""
-        self.copies: dict[int, Extent] | None = None
-        """Second copies that it holds in place of the path's own block, by block."""
-        self.blocks = 0
-        """Blocks in all, until it joins the decoders."""
+    def __init__(self, path: Path, blocks: int) -> None:
+        self.path = path
+        self.blocks = blocks
+        """All its blocks, until it joins the decoders."""
         self.slack = 0
+        """Empty slots of the last one, until it joins the decoders."""
         self.phase: int | None = None
 
 
@@ -69,6 +62,7 @@ class Paged:
         self._phases = DecodePhases(block_size)
         self._leases: dict[Sequence, Lease] = {}
         self._forks: dict[Sequence, Content] = {}
+        self._grown: set[Lease] = set()  # decoders that have a block for the step to come
 
     @property
     def total_slots(self) -> int:
@@ -118,26 +112,13 @@ class Paged:
         whole = self._blocks(sequence.num_tokens) + self.fixed_blocks
         if whole - hit + idle + self._blocks(spare) > self._queue.blocks:
             return False
-        lease = Lease(self._acquire(path, hit), content, hit)
-        lease.blocks = self._blocks(tokens)
+        lease = Lease(self._tree.hold(content, path, hit), self._blocks(tokens))
         self._held += idle
         self._take(lease.blocks - hit + self.fixed_blocks)
         self._set_slack(lease, tokens)
         self._cache_prompt(lease, tokens)
         self._leases[sequence] = sequence.kv = lease
         return True
-
-    def _acquire(self, path: list[Extent], hit: int) -> Extent:
-        """Hold the first ``hit`` blocks of a path; returns its last extent."""
-        if not path:
-            return self._tree.root
-        if path[-1].end > hit:
-            path[-1] = self._tree.split(path[-1], hit)
-        for extent in path:
-            if not extent.refs:
-                self._queue.remove(extent)
-            extent.refs += 1
-        return path[-1]
 
     def _take(self, blocks: int) -> None:
         """Give up ``blocks`` blocks of the free queue to running sequences."""
@@ -164,44 +145,13 @@ class Paged:
     def _cache_prompt(self, lease: Lease, tokens: int) -> None:
         """Let others hit the full blocks of the prompt's first ``tokens`` tokens."""
         if self.prefix_caching:
-            self._register(lease, min(tokens // self.block_size, lease.content.shared))
+            path = lease.path
+            self._tree.extend(path, min(tokens // self.block_size, path.content.shared))
 
-    def _register(self, lease: Lease, upto: int) -> None:
-        """Put the lease's blocks up to ``upto`` into the tree."""
-        while lease.registered < upto:
-            leaf, at, content = lease.leaf, lease.registered, lease.content
-            alone = leaf.refs == 1 and not leaf.children and leaf is not self._tree.root
-            if alone and at != content.shared and not lease.copies and not leaf.copies:
-                leaf.end = upto
-                leaf.content = content
-                lease.registered = upto
-            else:
-                self._branch(lease, upto)
-
-    def _register_all(self, lease: Lease, full: int) -> None:
-        """Put what the sequence generated into the tree too, behind its prompt."""
-        self._register(lease, min(full, lease.content.shared))
-        self._register(lease, full)
-
-    def _branch(self, lease: Lease, upto: int) -> None:
-        """Add an extent under the lease's leaf, or one more copy of a block that is there."""
-        leaf, at, content = lease.leaf, lease.registered, lease.content
-        while leaf.heir is not None:
-            leaf = leaf.heir
-        known = leaf.children.get(content.key(at))
-        if known is None:
-            lease.leaf = self._tree.add(leaf, content, at, upto)
-            lease.registered = upto
-            return
-        if known.end > at + 1:
-            known = self._tree.split(known, at + 1)
-        copy = Extent(at, at + 1, cached=True, refs=1)
-        copy.content = content
-        copy.original = known
-        known.copies = [*(known.copies or ()), copy]
-        lease.copies = {**(lease.copies or {}), at: copy}
-        lease.leaf = known
-        lease.registered = at + 1
+    def _cache_all(self, lease: Lease, full: int) -> None:
+        """Put all full blocks into the tree: the prompt, and what was generated behind it."""
+        self._tree.extend(lease.path, min(full, lease.path.content.shared))
+        self._tree.extend(lease.path, full)
 
     def grow(self, sequence: Sequence, tokens: int) -> bool:
         """Make room for ``tokens`` tokens in all: a longer prompt, or a decoder's next token."""
@@ -213,7 +163,10 @@ class Paged:
         if need > self._queue.blocks:
             return False
         self._take(need)
-        if lease.phase is None:
+        if lease.phase is not None:
+            if need:
+                self._grown.add(lease)
+        else:
             lease.blocks += need
             self._set_slack(lease, tokens)
             self._cache_prompt(lease, tokens)
@@ -229,14 +182,10 @@ class Paged:
         full, blocks = tokens // self.block_size, self._blocks(tokens)
         if blocks - full + self.fixed_blocks > self._queue.blocks:
             return False
-        self._register_all(lease, full)
-        content = self._forks[child] = lease.content.fork(child, full)
-        twin = Lease(lease.leaf, content, full)
-        twin.copies = lease.copies
-        for extent in self._path(lease):
-            extent.refs += 1
+        self._cache_all(lease, full)
+        content = self._forks[child] = lease.path.content.fork(child, full)
+        twin = Lease(self._tree.fork(lease.path, content), blocks)
         self._take(blocks - full + self.fixed_blocks)
-        twin.blocks = blocks
         self._set_slack(twin, tokens)
         self._leases[child] = child.kv = twin
         return True
@@ -279,7 +228,9 @@ class Paged:
     def advance(self, steps: int, *, grown: bool = False) -> None:
         """All decoders gain ``steps`` tokens, and the blocks for them."""
         blocks = self._phases.advance(steps)
-        if blocks and not grown:
+        if grown:
+            self._grown.clear()
+        elif blocks:
             self._take(blocks)
 
     def free(self, sequence: Sequence, tokens: int, *, finished: bool) -> None:
@@ -292,11 +243,12 @@ class Paged:
         if finished:
             self._forks.pop(sequence, None)
         else:
-            self._register_all(lease, full)
-        blocks = self._blocks(tokens) + self.fixed_blocks
-        self._release_own(max(full, lease.registered), blocks, cached=False)
-        self._release_own(lease.registered, full, cached=True)
-        self._release_path(lease)
+            self._cache_all(lease, full)
+        blocks = self._blocks(tokens) + self.fixed_blocks + (lease in self._grown)
+        self._grown.discard(lease)
+        self._release_own(max(full, lease.path.end), blocks, cached=False)
+        self._release_own(lease.path.end, full, cached=True)
+        self._held -= self._tree.release(lease.path)
         if lease.phase is not None:
             self._phases.leave(lease.phase)
         self._prefill_slack -= lease.slack
@@ -307,21 +259,6 @@ class Paged:
         if end > start:
             self._held -= end - start
             self._queue.release(Extent(start, end, cached=cached))
-
-    def _release_path(self, lease: Lease) -> None:
-        for extent in self._path(lease):
-            extent.refs -= 1
-            if not extent.refs:
-                self._held -= extent.end - extent.start
-                self._queue.release(extent)
-
-    def _path(self, lease: Lease) -> Iterator[Extent]:
-        """The extents that a lease holds, the last first."""
-        extent, root, copies = lease.leaf, self._tree.root, lease.copies
-        while extent is not root:
-            yield copies.get(extent.start, extent) if copies else extent
-            assert extent.parent is not None
-            extent = extent.parent
 
     def usage(self) -> Usage:
         """A last block's empty slots count as internal fragmentation until they are filled."""
@@ -341,7 +278,7 @@ class Paged:
         assert self._held + self._queue.blocks == self.num_blocks - 1
         holders: dict[Extent, int] = {}
         for lease in self._leases.values():
-            for extent in self._path(lease):
+            for extent in self._tree.held(lease.path):
                 holders[extent] = holders.get(extent, 0) + 1
         queued = set(self._queue)
         for extent in self._tree.extents():

@@ -11,8 +11,23 @@ from collections.abc import Iterator
 from kvsim.memory.extents import Content, Extent, FreeQueue
 
 
+class Path:
+    """The blocks of one sequence that are in the tree, which it holds."""
+
+    __slots__ = ("content", "copies", "end", "leaf")
+
+    def __init__(self, content: Content, leaf: Extent, end: int) -> None:
+        self.content = content
+        self.leaf = leaf
+        """Last extent of the path; its ancestors are held too."""
+        self.end = end
+        """Blocks on the path; what the sequence has beyond is not in the tree."""
+        self.copies: dict[int, Extent] | None = None
+        """Second copies that it holds in place of the tree's own block, by block."""
+
+
 class PrefixTree:
-    """Cached extents by content. The queue of free blocks is told of splits."""
+    """Cached extents by content, and who holds them. What nobody holds waits in the free queue."""
 
     def __init__(self, queue: FreeQueue, *, cached: bool) -> None:
         self._cached = cached
@@ -34,7 +49,80 @@ class PrefixTree:
             extent = child
         return path, at
 
-    def split(self, extent: Extent, at: int) -> Extent:
+    def hold(self, content: Content, hit: list[Extent], blocks: int) -> Path:
+        """Let a sequence hold the first ``blocks`` blocks of what it hit."""
+        if not hit:
+            return Path(content, self.root, 0)
+        if hit[-1].end > blocks:
+            hit[-1] = self._split(hit[-1], blocks)
+        for extent in hit:
+            if not extent.refs:
+                self._queue.remove(extent)
+            extent.refs += 1
+        return Path(content, hit[-1], blocks)
+
+    def fork(self, path: Path, content: Content) -> Path:
+        """Let another sequence hold what this one holds."""
+        for extent in self.held(path):
+            extent.refs += 1
+        fork = Path(content, path.leaf, path.end)
+        fork.copies = path.copies
+        return fork
+
+    def held(self, path: Path) -> Iterator[Extent]:
+        """The extents that a path holds, the last first."""
+        extent, root, copies = path.leaf, self.root, path.copies
+        while extent is not root:
+            yield copies.get(extent.start, extent) if copies else extent
+            assert extent.parent is not None
+            extent = extent.parent
+
+    def release(self, path: Path) -> int:
+        """Give up a path, its end first; returns how many blocks nobody holds any more."""
+        blocks = 0
+        for extent in self.held(path):
+            extent.refs -= 1
+            if not extent.refs:
+                blocks += extent.end - extent.start
+                self._queue.release(extent)
+        return blocks
+
+    def extend(self, path: Path, upto: int) -> None:
+        """Put the sequence's blocks up to ``upto`` into the tree."""
+        while path.end < upto:
+            leaf = path.leaf
+            alone = leaf.refs == 1 and not leaf.children and leaf is not self.root
+            if alone and path.end != path.content.shared and not path.copies and not leaf.copies:
+                leaf.end = path.end = upto
+                leaf.content = path.content
+            else:
+                self._branch(path, upto)
+
+    def _branch(self, path: Path, upto: int) -> None:
+        """Add an extent under the path's leaf, or one more copy of a block that is there."""
+        leaf, at, content = path.leaf, path.end, path.content
+        while leaf.heir is not None:
+            leaf = leaf.heir
+        known = leaf.children.get(content.key(at))
+        if known is None:
+            path.leaf = extent = Extent(at, upto, cached=self._cached, refs=1)
+            extent.content = content
+            leaf.adopt(extent, content.key(at))
+            path.end = upto
+        else:
+            self._copy(path, known if known.end == at + 1 else self._split(known, at + 1))
+
+    def _copy(self, path: Path, known: Extent) -> None:
+        """The path's next block is cached already, as ``known``; engines keep both."""
+        copy = Extent(known.start, known.end, cached=self._cached, refs=1)
+        copy.content = path.content
+        copy.original = known
+        known.copies = [*(known.copies or ()), copy]
+        path.copies = {**(path.copies or {}), known.start: copy}
+        path.leaf = known
+        path.end = known.end
+
+    def _split(self, extent: Extent, at: int) -> Extent:
         """Cut an extent before block ``at``; returns the front, now its parent.
 
         The extent itself becomes the back: whoever holds it holds the front too, so a sequence need
@@ -50,13 +138,6 @@ class PrefixTree:
         if not extent.refs:
             self._queue.follow(extent, front)
         return front
-
-    def add(self, leaf: Extent, content: Content, start: int, end: int) -> Extent:
-        """Hang a new extent, held once, under ``leaf``."""
-        extent = Extent(start, end, cached=self._cached, refs=1)
-        extent.content = content
-        leaf.adopt(extent, content.key(start))
-        return extent
 
     def forget(self, extent: Extent) -> None:
         """Drop an evicted extent; a copy of it, if there is one, takes its place."""
