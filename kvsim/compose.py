@@ -16,7 +16,7 @@ from kvsim.layout import KVLayout
 from kvsim.memory import ALLOCATORS
 from kvsim.memory.eviction import EVICTIONS, EvictionPolicy
 from kvsim.memory.reservation import RESERVATIONS, ReservationRule
-from kvsim.protocols import Allocator, CostModel, Observer, Router, Scheduler
+from kvsim.protocols import Allocator, CostModel, Router, Scheduler
 from kvsim.registry import Blueprint, blueprint, resolve
 from kvsim.routing import ROUTERS
 from kvsim.runs import Recording, RunResult, new_manifest
@@ -57,22 +57,20 @@ def simulate(
     leaps: bool = True,
     check: bool = False,
     watch: Watch = iter,
-    observe: Callable[[Recorder], Observer] | None = None,
     name: str = "run",
 ) -> RunResult:
     """Replay a trace through a scenario.
 
     ``out`` is the folder of the run; without one the tables stay in memory if ``keep``. ``leaps`` off
     takes every iteration one by one, and gives every request the same times; ``check`` asserts after each that the
-    books balance. ``watch`` sees every request on its way in, ``observe`` may wrap the recorder.
+    books balance. ``watch`` sees every request on its way in.
     """
     opened = trace if isinstance(trace, Trace) else open_trace(trace, trace_options(scenario))
     deployed = deploy(scenario, leaps=leaps, check=check)
     replicas, slots = deployed.replicas, deployed.replicas[0].allocator.total_slots
     with Recording(out, overwrite=overwrite, keep=keep, slos=scenario.slo) as recording:
         recorder = Recorder(len(replicas), slots, recording, limits=deployed.limits)
-        observer = observe(recorder) if observe else recorder
-        replay(watch(opened), replicas, deployed.router, observer)
+        replay(watch(opened), replicas, deployed.router, recorder)
         manifest = new_manifest(
             scenario=deployed.scenario.model_dump(mode="json"),
             scenario_hash=deployed.scenario.hash,

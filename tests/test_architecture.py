@@ -38,6 +38,7 @@ MAY_IMPORT = {
     "runs": TABLES | {"analysis", "parquet"},
     "plots": RESULTS | {"report"},
     "report": RESULTS,
+    "timeline": RESULTS,
 }
 """What each part may import besides itself; parts that are not listed are at the top and may import
 everything but the command line."""

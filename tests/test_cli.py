@@ -120,6 +120,17 @@ def test_requests_that_can_never_fit_are_counted_and_the_rest_served(capsys, tra
     assert summary["completed"] == 21
 
 
+def test_figures_and_a_timeline_are_drawn_beside_the_result(capsys, trace, tmp_path) -> None:
+    out, timeline = tmp_path / "run", tmp_path / "timeline.json"
+    summary_of(capsys, "replay", trace, "--out", str(out), "--plots", "--trace-out", str(timeline))
+    assert {path.suffix for path in (out / "plots").iterdir()} == {".png"}
+    names = {event["name"] for event in json.loads(timeline.read_text())["traceEvents"]}
+    assert {"prefill", "decode", "KV slots"} <= names
+    alone = tmp_path / "alone.json"
+    summary_of(capsys, "replay", trace, "--trace-out", str(alone))
+    assert json.loads(alone.read_text())["traceEvents"]
+
+
 # Runs, side by side.
 
 
@@ -177,6 +188,7 @@ def test_two_runs_write_the_same_bytes(trace, tmp_path, capsys) -> None:
         ("replay TRACE --set fit", 2, "must be like"),
         ("replay TRACE --format mooncak", 2, "did you mean 'mooncake'?"),
         ("replay TRACE --plots", 2, "--plots needs --out"),
+        ("replay TRACE --trace-out FOLDER/none/x.json", 2, "is not a folder"),
         ("replay TRACE --fail-on ttft", 2, "must be like ttft=2s"),
         ("replay nowhere.jsonl", 3, "nowhere.jsonl"),
         ("replay FOLDER", 3, "directory"),
@@ -193,7 +205,9 @@ def test_a_mistake_is_one_line_with_its_exit_code(
 ) -> None:
     (tmp_path / "folder").mkdir()
     places = {"TRACE": trace, "FOLDER": str(tmp_path / "folder")}
-    found, line = mistake(capsys, *(places.get(word, word) for word in arguments.split()))
+    for place, path in places.items():
+        arguments = arguments.replace(place, path)
+    found, line = mistake(capsys, *arguments.split())
     assert found == code, line
     assert message in line
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from kvsim.cli.output import Output, show_results
 from kvsim.errors import ConfigError
 from kvsim.scenario import Scenario
 from kvsim.slo import read_bound, require
+
+if TYPE_CHECKING:
+    from kvsim.runs import RunResult
 
 
 def results_flag(*written: str, help: str) -> Any:
@@ -49,21 +52,32 @@ def replay(
 
     if plots and out is None:
         raise ConfigError("--plots needs --out: the figures go into the run's folder")
+    if trace_out is not None and not trace_out.parent.is_dir():
+        raise ConfigError(f"--trace-out {trace_out}: {trace_out.parent} is not a folder")
     bounds = [read_bound(text) for text in fail_on or ()]
     result = simulate(
         scenario,
         trace,
         out=out,
         overwrite=overwrite,
-        keep=False,
+        keep=trace_out is not None,
         leaps=not no_leaps,
         check=check,
         watch=lambda requests: watched(requests, scenario.workload.limit),
         name=Path(trace).name,
     )
-    if plots and out is not None:
-        from kvsim.plots import write_plots
-
-        write_plots(result, out / "plots")
+    draw(result, out / "plots" if plots and out is not None else None, trace_out)
     show_results([result], output)
     require(bounds, result.summary)
+
+
+def draw(result: RunResult, plots: Path | None, timeline: Path | None) -> None:
+    """Write figures and a timeline, where they were asked for."""
+    if plots is not None:
+        from kvsim.plots import write_plots
+
+        write_plots(result, plots)
+    if timeline is not None:
+        from kvsim.timeline import write_timeline
+
+        write_timeline(result, timeline)
