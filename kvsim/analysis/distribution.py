@@ -41,14 +41,17 @@ class Distribution:
         self._entries = 0
         self._values: list[Floats] = []
         self._counts: list[Ints] = []
+        self._single = True
         self.exact = True
 
     def add(self, values: Floats, counts: Ints | None = None) -> None:
         """Add values, each once or as often as ``counts`` says."""
-        if counts is None:
-            counts = np.broadcast_to(np.int64(1), values.shape)
         if not len(values):
             return
+        if counts is None:
+            counts = np.broadcast_to(np.int64(1), values.shape)
+        else:
+            self._single = False
         self._values.append(values)
         self._counts.append(counts)
         self._entries += len(values)
@@ -57,40 +60,51 @@ class Distribution:
 
     def _fold(self) -> None:
         """Replace the values by the buckets they fall into."""
-        self.exact = False
-        values, counts = self._pairs()
-        buckets, position = np.unique(_bucket(values), return_inverse=True)
-        summed = np.zeros(len(buckets), dtype=np.int64)
-        np.add.at(summed, position, counts)
-        self._values, self._counts = [_middle(buckets)], [summed]
+        self.exact = self._single = False
+        buckets, counts = _bucket(self._values[0]), self._counts[0]
+        for values, more in zip(self._values[1:], self._counts[1:], strict=True):
+            together = np.concatenate((buckets, _bucket(values)))
+            buckets, counts = _summed(together, np.concatenate((counts, more)))
+        self._values, self._counts = [_middle(buckets)], [counts]
         self._entries = len(buckets)
-
-    def _pairs(self) -> tuple[Floats, Ints]:
-        if not self._values:
-            return np.empty(0), np.empty(0, dtype=np.int64)
-        return np.concatenate(self._values), np.concatenate(self._counts)
 
     def statistics(self, percentiles: Seq[float]) -> Statistics | None:
         """Mean, population standard deviation and percentiles; None of an empty distribution."""
-        values, counts = self._pairs()
-        if not len(values):
+        if not self._values:
             return None
+        values = np.concatenate(self._values)
+        if self._single:
+            values.sort()
+            return Statistics(float(values.mean()), float(values.std()), _at(values, percentiles))
         order = np.argsort(values)
-        values, counts = values[order], counts[order]
+        values, counts = values[order], np.concatenate(self._counts)[order]
         mean = float(np.average(values, weights=counts))
         variance = float(np.average((values - mean) ** 2, weights=counts))
-        points = [_percentile(values, np.cumsum(counts), percent) for percent in percentiles]
+        points = _at(values, percentiles, np.cumsum(counts))
         return Statistics(mean, math.sqrt(variance), points)
 
 
-def _percentile(values: Floats, cumulated: Ints, percent: float) -> float:
-    """The percentile of sorted values that each stand for several: numpy's linear interpolation."""
-    last = int(cumulated[-1]) - 1
-    rank = percent / 100 * last
-    below = math.floor(rank)
-    places = np.searchsorted(cumulated, [below, min(below + 1, last)], side="right")
-    low, high = values[places]
-    return float(low + (high - low) * (rank - below))
+def _at(values: Floats, percentiles: Seq[float], cumulated: Ints | None = None) -> list[float]:
+    """Percentiles of sorted values, which stand for several each: numpy's linear interpolation."""
+    last = (len(values) if cumulated is None else int(cumulated[-1])) - 1
+    points = []
+    for percent in percentiles:
+        rank = percent / 100 * last
+        below = math.floor(rank)
+        places = np.array([below, min(below + 1, last)])
+        if cumulated is not None:
+            places = np.searchsorted(cumulated, places, side="right")
+        low, high = values[places]
+        points.append(float(low + (high - low) * (rank - below)))
+    return points
+
+
+def _summed(buckets: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Each bucket once, in order, with the sum of its counts."""
+    unique, position = np.unique(buckets, return_inverse=True)
+    sums = np.zeros(len(unique), dtype=np.int64)
+    np.add.at(sums, position, counts)
+    return unique, sums
 
 
 def _bucket(values: Floats) -> Ints:

@@ -15,6 +15,8 @@ from kvsim.tables import RequestTable
 if TYPE_CHECKING:
     from kvsim.tables import Floats, Ints
 
+EXACT_LEAPS = 1 << 18
+"""Leaps (each with one gap, counted as often as it occurred) up to which ``itl`` is exact."""
 MOST_DELAYS = 1 << 17
 """Requests by which the backlog is judged; beyond, every second, fourth, ... one."""
 
@@ -24,7 +26,8 @@ class RunStatistics:
 
     def __init__(self, slos: Mapping[str, float] | None = None) -> None:
         self.slos = dict(slos or {})
-        self.latencies = {name: Distribution() for name in (*LATENCIES, "itl")}
+        self.latencies = {name: Distribution() for name in LATENCIES}
+        self.latencies["itl"] = Distribution(EXACT_LEAPS)
         self.completed = self.rejected = self.good = 0
         self.input_tokens = self.output_tokens = self.cached_tokens = 0
         self.preemptions = self.recomputed_tokens = 0

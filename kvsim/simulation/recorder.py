@@ -27,7 +27,7 @@ BATCH_ROWS = 65_536
 """Requests, or leaps, that are passed on together."""
 REPLICA_SAMPLES = 2_048
 """Most samples of a replica; when they are reached every other one is dropped."""
-ALL_SAMPLES = 131_072
+ALL_SAMPLES = 65_536
 """Most samples of all replicas, as far as each keeps :data:`FEWEST_SAMPLES`."""
 FEWEST_SAMPLES = 256
 
