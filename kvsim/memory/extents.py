@@ -7,7 +7,7 @@ prefix, and one piece of work serves the whole run.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Final
 
 NO_CHILDREN: Final[dict[Hashable, Extent]] = {}
@@ -140,26 +140,41 @@ class FreeQueue:
             yield extent
             extent = extent.next
 
-    @property
-    def first(self) -> Extent:
-        """The extent whose last block is given up next."""
-        return self._ends.next
-
     def release(self, extent: Extent) -> None:
         """Append an extent that nobody holds any more."""
         self._link(self._ends.prev, extent)
         self._count(extent.end - extent.start, extent.cached)
 
     def remove(self, extent: Extent) -> None:
-        """Take an extent out: it is held again, or given up as a whole."""
+        """Take an extent out: it is held again."""
         extent.prev.next = extent.next
         extent.next.prev = extent.prev
         self._count(extent.start - extent.end, extent.cached)
 
-    def trim(self, extent: Extent, blocks: int) -> None:
-        """Give up the last ``blocks`` blocks of an extent."""
-        extent.end -= blocks
-        self._count(-blocks, extent.cached)
+    def take(self, blocks: int, forget: Callable[[Extent], None]) -> int:
+        """Give up the first ``blocks`` blocks; returns how many of them were cached.
+
+        ``forget`` is told of every extent of the prefix tree that is given up as a whole.
+        """
+        self.blocks -= blocks
+        evicted, ends = 0, self._ends
+        extent = ends.next
+        while blocks:
+            size = extent.end - extent.start
+            taken = size if size < blocks else blocks
+            blocks -= taken
+            if extent.cached:
+                evicted += taken
+            if taken < size:
+                extent.end -= taken
+            else:
+                if extent.content is not None:
+                    forget(extent)
+                extent = extent.next
+        ends.next = extent
+        extent.prev = ends
+        self.cached -= evicted
+        return evicted
 
     def follow(self, tail: Extent, head: Extent) -> None:
         """``head`` was split off the front of ``tail``: it is given up right after it."""

@@ -123,19 +123,7 @@ class Paged:
     def _take(self, blocks: int) -> None:
         """Give up ``blocks`` blocks of the free queue to running sequences."""
         self._held += blocks
-        queue = self._queue
-        while blocks:
-            extent = queue.first
-            size = extent.end - extent.start
-            taken = min(size, blocks)
-            blocks -= taken
-            if extent.cached:
-                self.evictions += taken
-            if taken < size:
-                queue.trim(extent, taken)
-            else:
-                queue.remove(extent)
-                self._tree.forget(extent)
+        self.evictions += self._queue.take(blocks, self._tree.forget)
 
     def _set_slack(self, lease: Lease, tokens: int) -> None:
         self._prefill_slack -= lease.slack
