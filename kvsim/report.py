@@ -134,10 +134,10 @@ def subtitle(result: RunResult) -> str:
     scenario = result.manifest.get("scenario")
     named = scenario if isinstance(scenario, dict) else {}
     parts = [_name(named.get(key)) for key in ("model", "gpu", "allocator", "scheduler")]
-    replicas = result.summary["num_replicas"]
+    replicas = result.summary.get("num_replicas")
     if isinstance(replicas, int) and replicas > 1:
         parts.append(f"{replicas} replicas")
-    parts.append(f"{result.summary['cost_model']} times")
+    parts.append(f"{result.summary.get('cost_model')} times")
     return ", ".join(part for part in parts if part)
 
 
@@ -154,28 +154,25 @@ def _name(setting: object) -> str:
 
 
 def _facts(summary: Summary) -> Table:
+    get = summary.get
+    goodput = get("request_goodput")
+    counts = [
+        ("requests", f"{_count(get('completed'))} completed"),
+        ("", f"{_count(get('num_rejected'))} rejected"),
+        ("prefix hits", _hits(summary)),
+        ("preemptions", _preemptions(summary)),
+        ("evictions", f"{_count(get('num_evictions'))} blocks"),
+    ]
+    rates = [
+        ("duration", f"{_number(get('duration'))} s"),
+        ("throughput", f"{_number(get('request_throughput'))} req/s"),
+        ("", f"{_number(get('output_throughput'))} output tok/s"),
+        ("", f"{_number(get('total_token_throughput'))} total tok/s"),
+        ("goodput", f"{_number(goodput)} req/s") if goodput is not None else ("", ""),
+    ]
     table = _grid(4)
-    table.add_row(
-        *("requests", f"{_count(summary['completed'])} completed"),
-        *("duration", f"{_number(summary['duration'])} s"),
-    )
-    table.add_row(
-        *("", f"{_count(summary['num_rejected'])} rejected"),
-        *("throughput", f"{_number(summary['request_throughput'])} req/s"),
-    )
-    table.add_row(
-        *("prefix hits", _hits(summary)),
-        *("", f"{_number(summary['output_throughput'])} output tok/s"),
-    )
-    table.add_row(
-        *("preemptions", _preemptions(summary)),
-        *("", f"{_number(summary['total_token_throughput'])} total tok/s"),
-    )
-    goodput = summary["request_goodput"]
-    table.add_row(
-        *("evictions", f"{_count(summary['num_evictions'])} blocks"),
-        *(("goodput", f"{_number(goodput)} req/s") if goodput is not None else ("", "")),
-    )
+    for count, rate in zip(counts, rates, strict=True):
+        table.add_row(*count, *rate)
     return table
 
 
@@ -189,17 +186,17 @@ def _grid(columns: int) -> Table:
 
 def _hits(summary: Summary) -> str:
     return (
-        f"{_percent(summary['prefix_cache_hit_rate'])} of "
-        f"{_short(summary['prefix_cache_queries'])} prompt tokens"
+        f"{_percent(summary.get('prefix_cache_hit_rate'))} of "
+        f"{_short(summary.get('prefix_cache_queries'))} prompt tokens"
     )
 
 
 def _preemptions(summary: Summary) -> str:
-    if not summary["num_preemptions"]:
+    if not summary.get("num_preemptions"):
         return "0"
     return (
-        f"{_count(summary['num_preemptions'])} "
-        f"({_short(summary['recomputed_tokens'])} tokens recomputed)"
+        f"{_count(summary.get('num_preemptions'))} "
+        f"({_short(summary.get('recomputed_tokens'))} tokens recomputed)"
     )
 
 
@@ -209,7 +206,7 @@ def _latency_table(summary: Summary) -> Table:
     for statistic in _STATISTICS:
         table.add_column(statistic, justify="right", min_width=11)
     for label, metric in _LATENCIES:
-        values = (summary[f"{statistic}_{metric}_ms"] for statistic in _STATISTICS)
+        values = (summary.get(f"{statistic}_{metric}_ms") for statistic in _STATISTICS)
         table.add_row(label, *(_milliseconds(value) for value in values))
     return table
 
@@ -222,11 +219,11 @@ def _glyphs(console: Console) -> dict[str, Text]:
 
 def _memory(summary: Summary, glyphs: dict[str, Text]) -> Table:
     table = _grid(2)
-    blocks = _count(summary["kv_blocks_total"])
-    usage = _percent(summary["mean_kv_cache_usage"])
-    peak = _percent(summary["peak_kv_cache_usage"])
+    blocks = _count(summary.get("kv_blocks_total"))
+    usage = _percent(summary.get("mean_kv_cache_usage"))
+    peak = _percent(summary.get("peak_kv_cache_usage"))
     table.add_row("KV cache", f"{usage} mean usage, {peak} peak, of {blocks} blocks")
-    memory = summary["kv_memory"]
+    memory = summary.get("kv_memory")
     if isinstance(memory, dict) and any(memory.values()):
         table.add_row("", _bar(memory, glyphs))
         table.add_row("", _legend(memory, glyphs, PARTS[:3]))
@@ -235,7 +232,7 @@ def _memory(summary: Summary, glyphs: dict[str, Text]) -> Table:
 
 
 def _bar(memory: dict[str, float], glyphs: dict[str, Text]) -> Text:
-    widths = _widths([memory[key] for key in glyphs])
+    widths = _widths([memory.get(key, 0.0) for key in glyphs])
     return Text().join(
         glyph for glyph, width in zip(glyphs.values(), widths, strict=True) for _ in range(width)
     )
@@ -255,19 +252,19 @@ def _legend(memory: dict[str, float], glyphs: dict[str, Text], parts: Seq[Part])
     total = sum(memory.values())
     legend = Text()
     for part in parts:
-        share = f"{part.label} {_percent(memory[part.key] / total)}"
+        share = f"{part.label} {_percent(memory.get(part.key, 0.0) / total)}"
         legend += glyphs[part.key] + Text(f" {share:<31}")
     return legend
 
 
 def _verdict(summary: Summary) -> Table:
-    name = str(summary["verdict"])
+    name = str(summary.get("verdict"))
     text = Text(name, style="bold green" if name == "none" else "bold yellow")
-    if summary["overloaded"]:
+    if summary.get("overloaded"):
         text.append(", OVERLOADED", style="bold red")
     table = _grid(2)
     table.add_row("verdict", text)
-    table.add_row("", str(summary["verdict_evidence"]))
+    table.add_row("", str(summary.get("verdict_evidence")))
     return table
 
 
@@ -300,7 +297,7 @@ def _at(summary: Summary, key: str) -> Value:
     if not isinstance(value, dict):
         return value
     total = sum(value.values())
-    return value[part] / total if total else None
+    return value.get(part, 0.0) / total if total else None
 
 
 def _count(value: Value) -> str:
@@ -330,10 +327,6 @@ def _short(value: Value) -> str:
     return f"{value:g}"
 
 
-def _text(value: Value) -> str:
-    return str(value)
-
-
 def _yes(value: Value) -> str:
     return "yes" if value else "no"
 
@@ -359,6 +352,6 @@ _ROWS = (
     Row("recomputed tokens", "recomputed_tokens", _short, min),
     Row("evicted blocks", "num_evictions", _count),
     Row("overloaded", "overloaded", _yes),
-    Row("verdict", "verdict", _text),
-    Row("times", "cost_model", _text),
+    Row("verdict", "verdict", str),
+    Row("times", "cost_model", str),
 )

@@ -11,7 +11,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -144,12 +145,10 @@ class Recording:
     def _open(self, out: Path) -> None:
         from kvsim.parquet import RequestWriter
 
-        try:
+        with _written(out):
             out.parent.mkdir(parents=True, exist_ok=True)
             self._folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-        except OSError as error:
-            raise ConfigError(f"{out}: cannot be written: {error.strerror}") from None
-        self._writer = RequestWriter(self._folder / REQUESTS)
+            self._writer = RequestWriter(self._folder / REQUESTS)
 
     def __exit__(
         self,
@@ -166,7 +165,8 @@ class Recording:
         """Take requests that ended."""
         self._statistics.requests(table)
         if self._writer is not None:
-            self._writer.write(table)
+            with _written(self._out):
+                self._writer.write(table)
         if self._kept is not None:
             self._kept.append(table)
 
@@ -183,7 +183,8 @@ class Recording:
 
         summary = summarise(self._statistics, engine, deployment)
         if self._out is not None:
-            self._place(self._out, manifest, summary, engine.samples)
+            with _written(self._out):
+                self._place(self._out, manifest, summary, engine.samples)
             return RunResult(self._out.name, manifest, summary, self._out)
         tables = None
         if self._kept is not None:
@@ -203,6 +204,15 @@ class Recording:
         self._folder.chmod(0o755)
         _replace(self._folder, out)
         self._folder = None
+
+
+@contextmanager
+def _written(out: Path | None) -> Iterator[None]:
+    """Turn a failure of the file system into one line."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{out}: cannot be written: {error.strerror or error}") from None
 
 
 def _refuse_foreign(out: Path, *, overwrite: bool) -> None:
@@ -258,8 +268,16 @@ def load_run(path: Path) -> RunResult:
         raise ConfigError(
             f"{path / MANIFEST}: schema_version {version!r}; this kvsim reads {SCHEMA_VERSION}"
         )
-    summary = cast("Summary", _read_object(path / SUMMARY))
-    return RunResult(path.resolve().name, manifest, summary, path)
+    return RunResult(path.resolve().name, manifest, _read_summary(path / SUMMARY), path)
+
+
+def _read_summary(path: Path) -> Summary:
+    summary = _read_object(path)
+    for key, value in summary.items():
+        parts = value.values() if isinstance(value, dict) else ()
+        if isinstance(value, list) or not all(isinstance(part, int | float) for part in parts):
+            raise ConfigError(f"{path}: {key} is {value!r:.40}; a summary holds single values")
+    return cast("Summary", summary)
 
 
 def _read_object(path: Path) -> dict[str, object]:
