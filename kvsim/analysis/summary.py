@@ -142,6 +142,7 @@ def _judgement(statistics: RunStatistics, engine: EngineRecord, memory: Summary)
     backlog = statistics.backlog()
     mean, peak = memory["mean_kv_cache_usage"], memory["peak_kv_cache_usage"]
     facts = Facts(
+        duration=statistics.duration,
         completed=statistics.completed,
         preemptions=statistics.preemptions,
         mean_usage=mean if isinstance(mean, float) else 0.0,

@@ -7,29 +7,29 @@ from typing import NamedTuple
 from kvsim.analysis.overload import Backlog
 from kvsim.tables import EngineRecord
 
-WAITING_LIMIT = 0.05
-"""Share of busy time with requests waiting below which nothing held them back."""
-PREEMPTION_LIMIT = 0.01
-"""Preemptions per completed request from which memory is the bottleneck in any case."""
+WAITING_LIMIT = 0.10
+"""Share of the run with requests waiting below which nothing held them back."""
+PREEMPTION_LIMIT = 0.05
+"""Preemptions per completed request above which memory is the bottleneck in any case."""
 
 
 class Pressure(NamedTuple):
-    """Shares of busy time in which requests waited, by what they waited for."""
+    """Shares of a run, over its replicas, in which requests waited, by what they waited for."""
 
     kv: float
     seats: float
     budget: float
 
     @classmethod
-    def of(cls, engine: EngineRecord) -> Pressure:
-        """The pressure on all replicas together."""
-        busy = sum(replica.busy for replica in engine.replicas)
-        if not busy:
+    def of(cls, engine: EngineRecord, duration: float) -> Pressure:
+        """The pressure on all replicas together in a run of ``duration`` seconds."""
+        time = duration * len(engine.replicas)
+        if not time:
             return cls(0.0, 0.0, 0.0)
         return cls(
-            sum(replica.blocked_kv for replica in engine.replicas) / busy,
-            sum(replica.blocked_seats for replica in engine.replicas) / busy,
-            sum(replica.blocked_budget for replica in engine.replicas) / busy,
+            sum(replica.blocked_kv for replica in engine.replicas) / time,
+            sum(replica.blocked_seats for replica in engine.replicas) / time,
+            sum(replica.blocked_budget for replica in engine.replicas) / time,
         )
 
 
@@ -44,6 +44,8 @@ class Verdict(NamedTuple):
 class Facts(NamedTuple):
     """What else a verdict is judged by."""
 
+    duration: float
+    """Seconds from the first arrival to the last completion."""
     completed: int
     preemptions: int
     mean_usage: float
@@ -55,7 +57,7 @@ class Facts(NamedTuple):
 
 def verdict(engine: EngineRecord, facts: Facts) -> Verdict:
     """Name the bottleneck of a run from where its requests waited."""
-    pressure = Pressure.of(engine)
+    pressure = Pressure.of(engine, facts.duration)
     evidence = [_reason(pressure, engine), _memory(facts)]
     if facts.backlog is not None and facts.backlog.overloaded:
         evidence.append(_growth(facts.backlog))
@@ -74,7 +76,7 @@ def _name(pressure: Pressure, facts: Facts) -> str:
 def _reason(pressure: Pressure, engine: EngineRecord) -> str:
     waited = sum(pressure)
     if waited < WAITING_LIMIT:
-        return f"requests waited to be admitted in {waited:.1%} of busy time"
+        return f"requests waited to be admitted in {waited:.0%} of the time"
     limits = engine.limits
     seats = "for a batch to end" if limits.closed_batches else f"{limits.max_num_seqs} seats taken"
     causes = [
@@ -83,13 +85,13 @@ def _reason(pressure: Pressure, engine: EngineRecord) -> str:
         (pressure.budget, f"token budget of {limits.max_num_batched_tokens} spent"),
     ]
     shares = [f"{share:.0%} {cause}" for share, cause in sorted(causes, reverse=True) if share]
-    return f"requests waited in {waited:.0%} of busy time ({', '.join(shares)})"
+    return f"requests waited to be admitted in {waited:.0%} of the time ({', '.join(shares)})"
 
 
 def _memory(facts: Facts) -> str:
     return (
         f"KV usage {facts.mean_usage:.0%} mean, {facts.peak_usage:.0%} peak, "
-        f"{facts.preemptions} preemptions, engines busy {facts.busy:.0%} of the time"
+        f"{facts.preemptions} preemptions, engines {facts.busy:.0%} busy"
     )
 
 
