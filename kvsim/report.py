@@ -12,7 +12,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
@@ -63,14 +63,9 @@ PARTS = (
 def print_summary(result: RunResult, console: Console) -> None:
     """One compact block about a run, at most :data:`WIDTH` columns wide."""
     summary = result.summary
-    console.print(_title(result), highlight=False, width=WIDTH)
-    console.print(_facts(summary), highlight=False, width=WIDTH)
-    console.print()
-    console.print(_latency_table(summary), width=WIDTH)
-    console.print()
-    console.print(_memory(summary, _glyphs(console)), highlight=False, width=WIDTH)
-    console.print()
-    console.print(_verdict(summary), highlight=False, width=WIDTH)
+    memory = _memory(summary, _glyphs(console))
+    blocks = (_title(result), _facts(summary), "", _latency_table(summary), "", memory, "")
+    console.print(Group(*blocks, _verdict(summary)), highlight=False, width=WIDTH)
 
 
 def print_comparison(results: Seq[RunResult], console: Console) -> None:
@@ -109,9 +104,9 @@ def _names(results: Seq[RunResult]) -> list[str]:
     """The names of the runs; where one is taken, with the folder they lie in, or a number."""
     names: list[str] = []
     for result in results:
-        longer = f"{result.path.resolve().parent.name}/{result.name}" if result.path else "run"
+        inside = [f"{result.path.resolve().parent.name}/{result.name}"] if result.path else []
         numbered = (f"{result.name} ({number})" for number in range(2, len(results) + 2))
-        choices = (result.name, longer, *numbered)
+        choices = (result.name, *inside, *numbered)
         names.append(next(name for name in choices if name not in names))
     return names
 
@@ -327,10 +322,6 @@ def _short(value: Value) -> str:
     return f"{value:g}"
 
 
-def _yes(value: Value) -> str:
-    return "yes" if value else "no"
-
-
 _ROWS = (
     Row("completed", "completed", _count, max),
     Row("rejected", "num_rejected", _count, min),
@@ -351,7 +342,7 @@ _ROWS = (
     Row("preemptions", "num_preemptions", _count, min),
     Row("recomputed tokens", "recomputed_tokens", _short, min),
     Row("evicted blocks", "num_evictions", _count),
-    Row("overloaded", "overloaded", _yes),
+    Row("overloaded", "overloaded", lambda value: "yes" if value else "no"),
     Row("verdict", "verdict", str),
     Row("times", "cost_model", str),
 )

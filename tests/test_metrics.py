@@ -20,7 +20,7 @@ from kvsim.analysis.distribution import Distribution
 from kvsim.analysis.overload import Backlog, backlog
 from kvsim.analysis.verdict import Facts, verdict
 from kvsim.compose import simulate
-from kvsim.scenario import Scenario
+from kvsim.scenario import Scenario, Workload
 from kvsim.simulation.recorder import Recorder
 from kvsim.tables import EngineRecord, Limits, ReplicaTotals
 from tests.recorded import SLOTS, Kept, record, served
@@ -254,9 +254,9 @@ def test_the_evidence_holds_the_numbers_behind_the_verdict() -> None:
 
 def test_shared_data_is_judged_as_its_load_deserves(shared: Path) -> None:
     path = shared / "traces" / "mooncake" / "conversation_trace.jsonl.gz"
-    settings = {"workload": {"limit": 1_500}}
-    served_well = simulate(Scenario(replicas=8, **settings), path).summary
-    overrun = simulate(Scenario(replicas=1, **settings), path).summary
+    first = Workload(limit=1_500)
+    served_well = simulate(Scenario(replicas=8, workload=first), path).summary
+    overrun = simulate(Scenario(replicas=1, workload=first), path).summary
     assert served_well["overloaded"] is False
     assert overrun["overloaded"] is True
     assert overrun["verdict"] == "compute-bound"
