@@ -1,7 +1,7 @@
 """Was the deployment overloaded? Then its latencies say more about the trace's length than about it.
 
 Under overload the backlog grows as long as requests arrive, and so does the delay in the queue: at a
-load of rho times the capacity a request that arrives at t waits about ``(1 - 1/rho) * t``. Below
+load of rho times the capacity a request that arrives at t waits about ``(rho - 1) * t``. Below
 capacity the delay goes up and down but has no trend.
 """
 
