@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvsim.core import Request
+from kvsim.core import Request, Sequence
 from kvsim.memory import ALLOCATORS
+from kvsim.memory.contiguous import Contiguous
 from kvsim.memory.reservation import RESERVATIONS
 from kvsim.scheduling import SCHEDULERS
 from kvsim.scheduling.chunked import Chunked
@@ -84,3 +85,22 @@ def test_a_refused_request_is_asked_again_whenever_it_could_be_admitted(
         log = replay(requests, engine, memory, cost, check=True)
         outcomes.append((log.seen, log.refused, log.iterations, memory.evictions))
     assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("scheduler", sorted(SCHEDULERS))
+def test_a_sequence_that_outgrows_its_room_alone_goes_on(scheduler: str) -> None:
+    """A reservation of another's making may be too small; the sequence then starts over and over."""
+
+    class Short:
+        def slots(self, sequence: Sequence) -> int:
+            return sequence.num_tokens + 2
+
+        def final(self, sequence: Sequence) -> int:
+            return 30
+
+    memory = Contiguous(64, Short())
+    engine = SCHEDULERS[scheduler](memory, max_num_seqs=4)  # type: ignore[call-arg]
+    cost = Crossing(base=10**9, per_context=0, per_token=0, per_pair=0)
+    log = replay([Request(0, 0.0, 10, 20)], engine, memory, cost, check=True)
+    assert log.seen[0].finished is not None
+    assert log.seen[0].preemptions > 3

@@ -33,14 +33,17 @@ def true_length(sequence: Sequence) -> int:
 
 
 class ReserveMax:
-    """Orca (Max): every sequence gets ``max_tokens``, the longest that the model may serve."""
+    """Orca (Max): every sequence gets ``max_tokens``, the longest that the model may serve.
+
+    A sequence that is longer all the same gets what it needs, so that no range is ever outgrown.
+    """
 
     def __init__(self, max_tokens: int) -> None:
         self.max_tokens = max_tokens
 
     def slots(self, sequence: Sequence) -> int:
         """The maximum length, whatever the sequence."""
-        return self.max_tokens
+        return max(self.max_tokens, true_length(sequence))
 
     def final(self, sequence: Sequence) -> int:
         """Its true length."""
@@ -54,7 +57,7 @@ class ReservePow2(ReserveMax):
         """Prompt and rounded answer, at most the maximum length."""
         answer = sequence.request.output_tokens
         rounded = 1 << (answer - 1).bit_length() if answer else 0
-        return min(sequence.request.prompt_tokens + rounded, self.max_tokens)
+        return min(sequence.request.prompt_tokens + rounded, super().slots(sequence))
 
 
 class ReserveOracle(ReserveMax):

@@ -121,7 +121,8 @@ class Chunked:
         preemptions = self.preemptions
         prompts: list[tuple[Sequence, int]] = []
         budget = self._continue(prompts, now)
-        if preemptions == self.preemptions:
+        idle = not prompts and not self._clock.decodes  # an iteration without work takes no time
+        if preemptions == self.preemptions or idle:
             self._admit(prompts, budget, now)
         assert prompts or self._clock.decodes, "requests wait, yet nothing can run"
         return Batch(self._shape(prompts), 1, False, prompts)

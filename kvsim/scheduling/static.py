@@ -89,6 +89,8 @@ class Static:
         self._deferred = steps > 0
         if not steps:
             self._squeeze(now)
+            if not self._members:
+                return self._prefill(now)
             steps = 1
         members = len(self._members)
         shape = BatchShape(members, self._padded_context, sampled=members)
