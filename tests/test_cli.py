@@ -244,20 +244,37 @@ def test_a_folder_in_a_run_name_cannot_lead_elsewhere(capsys, trace, tmp_path) -
     assert "../paged" in line
 
 
-def test_an_interrupt_ends_with_130_and_leaves_no_run(tmp_path) -> None:
+LONG = {
+    "replay": ("replay", "--out", "runs/run"),
+    "compare": ("compare", "--allocators", "paged,radix", "--jobs", "2", "--out", "runs"),
+}
+
+
+@pytest.mark.parametrize("command", LONG)
+def test_an_interrupt_ends_with_130_and_leaves_no_run(tmp_path, command) -> None:
     long = tmp_path / "long.jsonl"
     long.write_text("".join(ROW.format(n / 1000, 700, n + 1) for n in range(200_000)))
-    out = tmp_path / "run"
-    command = [sys.executable, "-m", "kvsim", "replay", str(long), "--out", str(out), "--no-leaps"]
-    running = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    while not any(tmp_path.glob(".run.*")):
+    name, *flags = LONG[command]
+    arguments = [sys.executable, "-m", "kvsim", name, "long.jsonl", *flags]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    running = subprocess.Popen(
+        arguments,
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    wanted = 2 if name == "compare" else 1
+    while len(list(tmp_path.glob("runs/.*/requests.parquet"))) < wanted:
         assert running.poll() is None
         time.sleep(0.01)
+    time.sleep(0.3)  # well into the simulation, which takes a minute
     running.send_signal(signal.SIGINT)
     printed, complaint = running.communicate()
     assert running.returncode == 130
     assert (printed, complaint) == ("", "kvsim: error: interrupted\n")
-    assert [path.name for path in tmp_path.iterdir()] == ["long.jsonl"]
+    assert not list(tmp_path.glob("runs/*"))
 
 
 def test_a_reader_that_leaves_early_is_no_error(trace) -> None:

@@ -6,6 +6,7 @@ import multiprocessing
 import signal
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
+from types import FrameType
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -22,7 +23,7 @@ def run_all(work: Callable[[T], R], tasks: Iterable[T], jobs: int) -> list[R]:
         return [work(task) for task in todo]
     context = multiprocessing.get_context("spawn")
     workers = min(jobs, len(todo))
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupts) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_obey_the_parent) as pool:
         try:
             return list(pool.map(work, todo))
         except BaseException:
@@ -32,6 +33,11 @@ def run_all(work: Callable[[T], R], tasks: Iterable[T], jobs: int) -> list[R]:
             raise
 
 
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C, which reaches the whole group of processes, to the parent."""
+def _obey_the_parent() -> None:
+    """Leave Ctrl-C, which reaches the whole group, to the parent; clean up when it says to stop."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _stop)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
