@@ -1,0 +1,252 @@
+"""Measures a GPU operator by operator into a profile, from which any model's step is composed.
+
+The file is written again after every few seconds of measuring; a run that is broken off goes on
+where it stopped. Shapes that are on no grid are timed in the same run and kept apart, to check the
+profile by (``kvsim profile check``).
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from triton.errors import TritonError
+
+from kvsim.errors import ConfigError
+
+from .operators import SOURCES
+from .operators.arena import Arena
+from .operators.collectives import collectives
+from .operators.machine import sustained
+from .operators.series import AXES, Scope, Series
+from .operators.timing import Stopwatch, Timing
+
+SCHEMA_VERSION = 1
+SAVE_EVERY = 5.0
+"""Seconds between two writes of the file."""
+WORKERS = 12
+"""Processes that compile kernels ahead of the measurement."""
+
+Log = Callable[[str], None]
+Profile = dict[str, Any]
+
+
+def calibrate(
+    out: Path,
+    *,
+    gpu: str,
+    device: str = "cuda",
+    scope: Scope = "full",
+    resume: bool = False,
+    log: Log = print,
+) -> Profile:
+    """Measure the device and write the profile of ``gpu`` (its name in the catalog) to ``out``."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            "--device cuda: PyTorch sees no CUDA device here; --device cpu only tests"
+        )
+    began = time.perf_counter()
+    profile = started(out, gpu, device, scope, resume)
+    arena = arena_of(device, scope)
+    if device == "cuda":
+        compile_ahead(scope)
+        log(f"{time.perf_counter() - began:6.1f} s  kernels compiled")
+    measure(profile, arena, Stopwatch(device), scope, out, log)
+    for name, gpus, size, timing in collectives(scope, out.parent) if device == "cuda" else ():
+        add(profile["tables"], name, (gpus,), size, timing)
+    finish(profile, time.perf_counter() - began)
+    save(profile, out)
+    return profile
+
+
+def arena_of(device: str, scope: Scope) -> Arena:
+    """Memory to measure on: gigabytes on a GPU, megabytes for a test."""
+    if device == "cpu" or scope == "tiny":
+        return Arena(device, weight_bytes=2**25, kv_bytes=2**24)
+    return Arena(device, weight_bytes=2 * 2**30, kv_bytes=8 * 2**30)
+
+
+def started(out: Path, gpu: str, device: str, scope: Scope, resume: bool) -> Profile:
+    """A new profile, or the unfinished one in ``out``."""
+    if resume and out.exists():
+        profile: Profile = json.loads(out.read_text(encoding="utf-8"))
+        if profile.get("gpu") != gpu or profile.get("schema_version") != SCHEMA_VERSION:
+            raise ConfigError(f"{out}: not a profile of {gpu} in version {SCHEMA_VERSION}")
+        return profile
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "gpu": gpu,
+        "scope": scope,
+        "complete": False,
+        "machine": describe(device),
+        "axes": {name: list(axes) for name, axes in AXES.items()},
+        "unit": "microseconds",
+        "failed": [],
+        "tables": {},
+        "held_out": {},
+    }
+
+
+def describe(device: str) -> dict[str, Any]:
+    """What was measured, with what, when."""
+    facts: dict[str, Any] = {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "command": " ".join(["kvsim calibrate", *sys.argv[1:]]),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "cuda": torch.version.cuda,
+        "clocks_mhz": {},
+    }
+    if device != "cuda":
+        return {"device": platform.processor() or "cpu", **facts}
+    found = torch.cuda.get_device_properties(0)
+    return {
+        "device": found.name,
+        "devices": torch.cuda.device_count(),
+        "multiprocessors": found.multi_processor_count,
+        "l2_bytes": found.L2_cache_size,
+        "memory_bytes": found.total_memory,
+        "driver": query("driver_version"),
+        **facts,
+    }
+
+
+def query(field: str) -> str:
+    """One field of nvidia-smi; empty where it does not answer."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits", "--id=0"],
+            capture_output=True, text=True, timeout=20, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()
+
+
+def measure(
+    profile: Profile, arena: Arena, watch: Stopwatch, scope: Scope, out: Path, log: Log
+) -> None:
+    """Time every series that the profile does not have yet."""
+    saved = began = time.perf_counter()
+    for held_out in (False, True):
+        tables = profile["held_out" if held_out else "tables"]
+        for source in SOURCES:
+            for series in source(arena, scope, held_out):
+                profile["failed"] += run_series(tables, series, watch)
+                if time.perf_counter() - saved > SAVE_EVERY:
+                    save(profile, out)
+                    saved = time.perf_counter()
+            label = f"{source.__name__}{' (held out)' if held_out else ''}"
+            profile["machine"]["clocks_mhz"][label] = clock(watch)
+            log(f"{time.perf_counter() - began:6.1f} s  {label}")
+    if "gemm_sustained" not in profile["tables"]:
+        for shape, mark, timing in sustained(arena, scope):
+            add(profile["tables"], "gemm_sustained", shape, mark, timing)
+
+
+def clock(watch: Stopwatch) -> int | None:
+    """The clock of the multiprocessors now, MHz."""
+    text = query("clocks.sm") if watch.device.type == "cuda" else ""
+    return int(text) if text.isdigit() else None
+
+
+def run_series(tables: Profile, series: Series, watch: Stopwatch) -> list[str]:
+    """Time the points of a series that are missing; returns what the machine refused, and why."""
+    failed = []
+    done = next((s["x"] for s in tables.get(series.operator, ()) if s["at"] == list(series.at)), ())
+    for x in series.xs:
+        if x not in done:
+            try:
+                work = series.prepare(x)
+                timed = (
+                    watch.time(work, heat=series.heat) if series.graph else watch.time_events(work)
+                )
+            except (RuntimeError, TritonError) as error:
+                failed.append(f"{series.operator} {series.at} {x}: {str(error).strip()[:200]}")
+                continue
+            add(tables, series.operator, series.at, x, timed)
+    return failed
+
+
+def add(tables: Profile, operator: str, at: tuple[int | str, ...], x: int, timing: Timing) -> None:
+    """Put a point into its table, in order of ``x``."""
+    table = tables.setdefault(operator, [])
+    series = next((s for s in table if s["at"] == list(at)), None)
+    if series is None:
+        series = {"at": list(at), "x": [], "median": [], "p10": [], "p90": [], "repeats": []}
+        table.append(series)
+    place = sum(known < x for known in series["x"])
+    values = (x, *(float(f"{value:.4g}") for value in timing[:3]), timing.repeats)
+    for name, value in zip(("x", "median", "p10", "p90", "repeats"), values, strict=True):
+        series[name].insert(place, value)
+
+
+def finish(profile: Profile, seconds: float) -> None:
+    """Note that everything was measured."""
+    profile["complete"] = True
+    profile["machine"]["seconds"] = round(profile["machine"].get("seconds", 0) + seconds, 1)
+
+
+def save(profile: Profile, out: Path) -> None:
+    """Write the file whole or not at all."""
+    part = out.with_suffix(".part")
+    part.write_text(dumped(profile), encoding="utf-8")
+    os.replace(part, out)
+
+
+def dumped(profile: Profile) -> str:
+    """JSON with one series a line."""
+    head = {name: value for name, value in profile.items() if name not in ("tables", "held_out")}
+    parts = [f'"{name}":{json.dumps(value)}' for name, value in head.items()]
+    for name in ("tables", "held_out"):
+        tables = (
+            f'"{operator}":[\n' + ",\n".join(json.dumps(s, separators=(",", ":")) for s in series)
+            + "\n]"
+            for operator, series in profile[name].items()
+        )  # fmt: skip
+        parts.append(f'"{name}":{{\n' + ",\n".join(tables) + "\n}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def compile_ahead(scope: Scope) -> None:
+    """Launch everything that Triton compiles once, in several processes that share its cache."""
+    context = multiprocessing.get_context("spawn")
+    workers = [
+        context.Process(target=compile_share, args=(scope, index)) for index in range(WORKERS)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    torch.cuda.synchronize()
+
+
+def compile_share(scope: Scope, index: int) -> None:
+    """Launch every ``WORKERS``-th series that uses Triton, on little memory."""
+    arena = Arena("cuda", weight_bytes=2**26, kv_bytes=2**26)
+    for number, series in enumerate(triton_series(arena, scope)):
+        if number % WORKERS == index:
+            for x in series.xs:
+                series.prepare(x).launch(0)
+    torch.cuda.synchronize()
+
+
+def triton_series(arena: Arena, scope: Scope) -> Iterator[Series]:
+    """Series of the families whose kernels are Triton's."""
+    from .operators.attention import attentions
+    from .operators.elementwise import elementwise
+
+    for held_out in (False, True):
+        yield from attentions(arena, scope, held_out)
+        yield from elementwise(arena, scope, held_out)

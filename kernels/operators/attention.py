@@ -1,0 +1,223 @@
+"""Attention over paged KV: decode, prefill of chunks, MLA decode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..decode import decode
+from ..mla import mla_decode
+from ..prefill import prefill
+from .arena import Arena
+from .series import Scope, Series, thinned
+from .timing import Work, rotations
+
+CONTEXTS = (16, 128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+UNITS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+"""Sequences times kv heads."""
+DECODES = (
+    ("bf16", 16, 128, 4), ("bf16", 16, 128, 1), ("bf16", 16, 128, 8), ("bf16", 16, 128, 16),
+    ("bf16", 16, 64, 8), ("bf16", 16, 256, 4), ("fp8", 16, 128, 4), ("fp8", 16, 128, 8),
+    ("bf16", 256, 128, 4),
+)  # fmt: skip
+"""KV dtype, block size, head dim, query heads a kv head."""
+MOST_DECODE = 2**32
+"""Elements of KV (keys and values) that a timed decode reads at most; beyond, time is proportional."""
+NEW = (16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+PAST = (0, 1024, 4096, 16384, 32768, 65536, 131072)
+PREFILLS = ((128, 32), (128, 8), (128, 64), (64, 32), (256, 16))
+"""Head dim and query heads; four query heads share a kv head."""
+MOST_PAIRS = 32 * 2048 * 66_000
+"""Query-key pairs times heads of a timed prefill at most."""
+LATENT, ROPE = 512, 64
+MLA_HEADS, MLA_BATCH = (16, 32, 128), (1, 4, 16, 64, 128, 256)
+
+
+def sizes(units: int) -> tuple[int, int]:
+    """Batch and kv heads that make up ``units``: eight heads where they divide it."""
+    return (units // 8, 8) if units % 8 == 0 else (units, 1)
+
+
+def attentions(arena: Arena, scope: Scope, held_out: bool) -> Iterator[Series]:
+    """All attention operators."""
+    if held_out:
+        yield from random_decodes(arena, scope)
+        yield from random_prefills(arena, scope)
+        return
+    for kind in DECODES[: {"full": 9, "quick": 2, "tiny": 1}[scope]]:
+        if scope == "tiny":
+            yield decodes(arena, *kind, 2, 1, (16, 33))
+            continue
+        few = kind[1] != 16 or kind[2] != 128
+        for units in thinned(UNITS[::2] if few else UNITS, scope, 3):
+            batch, kv_heads = sizes(units)
+            yield decodes(arena, *kind, batch, kv_heads, thinned(CONTEXTS, scope))
+    yield from mixed(arena, scope)
+    for head_dim, heads in PREFILLS[: {"full": 5, "quick": 1, "tiny": 1}[scope]]:
+        pasts = (0, 16) if scope == "tiny" else thinned(PAST, scope)
+        for new in NEW[:1] if scope == "tiny" else thinned(NEW, scope, 3):
+            yield from prefills(arena, head_dim, 4 if scope == "tiny" else heads, new, pasts)
+    for heads in MLA_HEADS[:1] if scope == "tiny" else thinned(MLA_HEADS, scope):
+        for batch in MLA_BATCH[:1] if scope == "tiny" else thinned(MLA_BATCH, scope, 3):
+            contexts = (16,) if scope == "tiny" else thinned(CONTEXTS, scope)
+            yield latent_decodes(arena, heads, batch, contexts)
+
+
+def random_decodes(arena: Arena, scope: Scope) -> Iterator[Series]:
+    """Decodes off the grid, with head counts that the grid does not have."""
+    draw = np.random.default_rng(2)
+    if scope == "tiny":
+        yield decodes(arena, "bf16", 16, 128, 4, 3, 2, (40,))
+        return
+    for _ in range({"full": 60, "quick": 12}[scope]):
+        kv_heads, group = int(draw.choice([1, 2, 4, 8])), int(draw.choice([4, 8]))
+        batch, context = int(2 ** draw.uniform(0, 7.5)), int(2 ** draw.uniform(8, 15.5))
+        if batch * kv_heads * context * 256 <= MOST_DECODE:
+            yield decodes(arena, "bf16", 16, 128, group, batch, kv_heads, (context,))
+
+
+def random_prefills(arena: Arena, scope: Scope) -> Iterator[Series]:
+    """Chunks off the grid."""
+    draw = np.random.default_rng(3)
+    if scope == "tiny":
+        yield from prefills(arena, 128, 8, 20, (9,))
+        return
+    for _ in range({"full": 40, "quick": 8}[scope]):
+        heads = int(draw.choice([8, 16, 32]))
+        new, past = int(2 ** draw.uniform(6, 13)), int(draw.choice([0, 2 ** draw.uniform(9, 15.5)]))
+        yield from prefills(arena, 128, heads, new, (past,))
+
+
+def decodes(
+    arena: Arena,
+    dtype: str,
+    block_size: int,
+    head_dim: int,
+    group: int,
+    batch: int,
+    kv_heads: int,
+    contexts: tuple[int, ...],
+) -> Series:
+    """Decode of equally long sequences."""
+    units = batch * kv_heads
+    at = (dtype, block_size, head_dim, group, units)
+    read = 2 * units * head_dim
+    fitting = tuple(context for context in contexts if read * context <= MOST_DECODE)
+
+    def prepare(context: int) -> Work:
+        return decode_work(arena, at, kv_heads, [context] * batch)
+
+    return Series("decode_attention", at, fitting, prepare)
+
+
+def decode_work(
+    arena: Arena, at: tuple[str, int, int, int, int], kv_heads: int, lengths: list[int]
+) -> Work:
+    """Decode of sequences of any lengths."""
+    dtype, block_size, head_dim, group, _ = at
+    kv = arena.memory(dtype, block_size, kv_heads, head_dim)
+    batch = len(lengths)
+    sets = rotations(2 * sum(lengths) * kv_heads * head_dim * kv.k.element_size())
+    tables = arena.tables(kv.num_blocks, batch, -(-max(lengths) // block_size), sets)
+    q = arena.activations(batch, kv_heads * group, head_dim)
+    held = whole(lengths, arena)
+    return Work(lambda i: decode(q, kv, tables[i % sets], held), sets)
+
+
+def mixed(arena: Arena, scope: Scope) -> Iterator[Series]:
+    """Decode of unequal sequences of the same sum: lognormal lengths by coefficient of variation."""
+    for cv in {"full": (50, 100, 200), "quick": (100,), "tiny": ()}[scope]:
+        for units in (64, 256, 1024):
+            batch, kv_heads = sizes(units)
+            yield mixed_series(arena, cv, batch, kv_heads)
+
+
+def mixed_series(arena: Arena, cv: int, batch: int, kv_heads: int) -> Series:
+    """One coefficient of variation and batch over the mean context."""
+    sigma = float(np.sqrt(np.log1p((cv / 100) ** 2)))
+    shares = np.random.default_rng(4).lognormal(0, sigma, batch)
+    shares /= shares.sum()
+
+    def prepare(context: int) -> Work:
+        lengths = [max(1, round(share * batch * context)) for share in shares]
+        return decode_work(arena, ("bf16", 16, 128, 4, batch * kv_heads), kv_heads, lengths)
+
+    at = ("bf16", 4, cv, batch * kv_heads)
+    return Series("decode_mixed", at, (1024, 4096, 8192), prepare)
+
+
+def prefills(
+    arena: Arena, head_dim: int, heads: int, new: int, pasts: tuple[int, ...]
+) -> Iterator[Series]:
+    """A chunk of one prompt on its past: by the kernel of this project, and by the library's."""
+    fitting = tuple(past for past in pasts if heads * new * (past + new / 2) <= MOST_PAIRS)
+    kernels = {"paged": paged_chunk, "library": dense_chunk}
+    for name, make in kernels.items():
+        if fitting and (arena.device.type == "cuda" or name == "paged"):
+
+            def prepare(past: int, make: object = make) -> Work:
+                return make(arena, head_dim, heads, new, past)  # type: ignore[operator, no-any-return]
+
+            at = (name, "bf16", head_dim, heads, new)
+            yield Series("prefill_attention", at, fitting, prepare, 6e-3)
+
+
+def paged_chunk(arena: Arena, head_dim: int, heads: int, new: int, past: int) -> Work:
+    """The chunk's queries over pages."""
+    kv_heads, length = max(1, heads // 4), past + new
+    kv = arena.memory("bf16", 16, kv_heads, head_dim)
+    sets = rotations(4 * length * kv_heads * head_dim)
+    tables = arena.tables(kv.num_blocks, 1, -(-length // 16), sets)
+    q = arena.activations(new, heads, head_dim)
+    starts, lengths = whole([0, new], arena), whole([length], arena)
+    return Work(lambda i: prefill(q, kv, tables[i % sets], starts, lengths), sets)
+
+
+def dense_chunk(arena: Arena, head_dim: int, heads: int, new: int, past: int) -> Work:
+    """As many query-key pairs in PyTorch's attention over dense KV, with cuDNN where it can.
+
+    It has no causal mask that ends at the bottom right, so a chunk on a past is timed as its
+    queries on ``past + new / 2`` keys without a mask.
+    """
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+
+    kv_heads, keys = max(1, heads // 4), past + new // 2 if past else new
+    q = arena.activations(1, new, heads, head_dim).transpose(1, 2)
+    k, v = (arena.activations(1, keys, kv_heads, head_dim).transpose(1, 2) for _ in range(2))
+    choices = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION]
+
+    def launch(i: int) -> object:
+        with sdpa_kernel(choices, set_priority=True):
+            return scaled_dot_product_attention(q, k, v, is_causal=not past, enable_gqa=True)
+
+    return Work(launch)
+
+
+def latent_decodes(arena: Arena, heads: int, batch: int, contexts: tuple[int, ...]) -> Series:
+    """MLA decode in the absorbed form."""
+    width = LATENT + ROPE
+    fitting = tuple(context for context in contexts if batch * width * context <= MOST_DECODE // 2)
+
+    def prepare(context: int) -> Work:
+        cache = arena.memory("bf16", 16, 1, 512).k.view(-1)
+        blocks = cache.numel() // (16 * width) // 16 * 16
+        rows = cache[: blocks * 16 * width].view(blocks, 16, width)
+        sets = rotations(2 * batch * context * width)
+        tables = arena.tables(blocks, batch, -(-context // 16), sets)
+        q = arena.activations(batch, heads, width)
+        lengths = whole([context] * batch, arena)
+        scale = (128 + ROPE) ** -0.5
+        return Work(
+            lambda i: mla_decode(q, rows, tables[i % sets], lengths, rank=LATENT, scale=scale), sets
+        )
+
+    return Series("mla_decode", ("bf16", heads, batch), fitting, prepare)
+
+
+def whole(values: list[int], arena: Arena) -> Tensor:
+    """An int32 vector."""
+    return torch.tensor(values, dtype=torch.int32, device=arena.device)

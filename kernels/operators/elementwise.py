@@ -1,0 +1,182 @@
+"""What lies between the products of a layer, fused as engines fuse it, and both ends of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..write import write_kv
+from .arena import Arena
+from .series import Scope, Series, thinned
+from .timing import Work, rotations
+
+TOKENS = (1, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+WIDTHS = {
+    "rms_norm": (1024, 2048, 4096, 8192, 16384),
+    "rope": (1024, 2560, 5120, 10240),
+    "silu_mul": (1024, 4096, 14336, 28672),
+    "embedding": (1024, 4096, 8192),
+    "kv_write": (128, 512, 1024, 4096),
+}
+VOCABS, ROWS = (32768, 131072, 262144), (1, 4, 16, 64, 128, 256, 512, 1024)
+HEAD_DIM = 128
+
+
+def elementwise(arena: Arena, scope: Scope, held_out: bool) -> Iterator[Series]:
+    """All of them over tokens and widths."""
+    makers: dict[str, Callable[[Arena, int, int], Work]] = {
+        "rms_norm": norm_work,
+        "rope": rope_work,
+        "silu_mul": silu_work,
+        "embedding": embedding_work,
+    }
+    for name, make in makers.items():
+        for width, tokens in grid(WIDTHS[name], TOKENS, scope, held_out):
+            yield Series(name, (width,), tokens, points(arena, make, width))
+    for dtype in ("bf16", "fp8"):
+        for width, tokens in grid(WIDTHS["kv_write"], TOKENS, scope, held_out):
+            yield Series("kv_write", (dtype, width), tokens, writes(arena, dtype, width))
+    for vocab, rows in grid(VOCABS, ROWS, scope, held_out):
+        yield Series("sample", (vocab,), rows, points(arena, sample_work, vocab))
+
+
+def grid(
+    widths: tuple[int, ...], counts: tuple[int, ...], scope: Scope, held_out: bool
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Widths with their counts: the grid, or a few pairs between its lines."""
+    if not held_out:
+        yield from ((width, thinned(counts, scope)) for width in thinned(widths, scope))
+        return
+    draw = np.random.default_rng(5)
+    for _ in range({"full": 6, "quick": 2, "tiny": 1}[scope]):
+        width = int(2 ** draw.uniform(np.log2(widths[0]), np.log2(widths[-1]))) // 128 * 128
+        most = 4 if scope == "tiny" else counts[-1]
+        yield width, (int(2 ** draw.uniform(0, np.log2(most))),)
+
+
+def points(
+    arena: Arena, make: Callable[[Arena, int, int], Work], width: int
+) -> Callable[[int], Work]:
+    """Works of one width by their count."""
+    return lambda count: make(arena, count, width)
+
+
+def norm_work(arena: Arena, tokens: int, width: int) -> Work:
+    """RMSNorm of a sum with the residual, which is kept (as ``fused_add_rms_norm``)."""
+    x, residual, weight = (
+        arena.activations(*s) for s in ((tokens, width), (tokens, width), (width,))
+    )
+    out = torch.empty_like(x)
+    size = triton.next_power_of_2(width)
+    warps = 16 if size >= 8192 else 8 if size >= 2048 else 4
+
+    def launch(i: int) -> None:
+        _norm_kernel[(tokens,)](x, residual, weight, out, width, SIZE=size, num_warps=warps)
+
+    return Work(launch)
+
+
+@triton.jit
+def _norm_kernel(x, residual, weight, out, width, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    inside = at < width
+    row = tl.program_id(0).to(tl.int64) * width
+    total = tl.load(x + row + at, mask=inside, other=0.0).to(tl.float32)
+    total += tl.load(residual + row + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(residual + row + at, total, mask=inside)
+    norm = tl.rsqrt(tl.sum(total * total) / width + 1e-6)
+    scaled = total * norm * tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + row + at, scaled, mask=inside)
+
+
+def rope_work(arena: Arena, tokens: int, width: int) -> Work:
+    """Rotary positions of queries and keys together, in place; ``width`` is all their heads."""
+    heads = max(1, width // HEAD_DIM)
+    x, turns = arena.activations(tokens, heads, HEAD_DIM), arena.activations(4096, HEAD_DIM)
+    positions = torch.arange(tokens, device=arena.device) % 4096
+    block = triton.next_power_of_2(heads)
+
+    def launch(i: int) -> None:
+        _rope_kernel[(tokens,)](
+            x, turns, positions, heads, HEADS=block, HALF=HEAD_DIM // 2, num_warps=4
+        )
+
+    return Work(launch)
+
+
+@triton.jit
+def _rope_kernel(x, turns, positions, heads, HEADS: tl.constexpr, HALF: tl.constexpr):
+    token = tl.program_id(0)
+    half, head = tl.arange(0, HALF), tl.arange(0, HEADS)
+    angle = turns + tl.load(positions + token) * 2 * HALF + half
+    cos, sin = tl.load(angle).to(tl.float32), tl.load(angle + HALF).to(tl.float32)
+    first = x + (token.to(tl.int64) * heads + head[:, None]) * 2 * HALF + half[None, :]
+    inside = (head < heads)[:, None]
+    a = tl.load(first, mask=inside, other=0.0).to(tl.float32)
+    b = tl.load(first + HALF, mask=inside, other=0.0).to(tl.float32)
+    tl.store(first, a * cos[None, :] - b * sin[None, :], mask=inside)
+    tl.store(first + HALF, b * cos[None, :] + a * sin[None, :], mask=inside)
+
+
+def silu_work(arena: Arena, tokens: int, width: int) -> Work:
+    """SiLU of one half times the other half; ``width`` is that of the result."""
+    x = arena.activations(tokens, 2 * width)
+    out = torch.empty((tokens, width), dtype=x.dtype, device=x.device)
+    size = 1024
+
+    def launch(i: int) -> None:
+        _silu_kernel[(tokens, triton.cdiv(width, size))](x, out, width, SIZE=size, num_warps=4)
+
+    return Work(launch)
+
+
+@triton.jit
+def _silu_kernel(x, out, width, SIZE: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
+    inside = at < width
+    gate = tl.load(x + row * 2 * width + at, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(x + row * 2 * width + width + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + row * width + at, gate / (1 + tl.exp(-gate)) * up, mask=inside)
+
+
+def embedding_work(arena: Arena, tokens: int, width: int) -> Work:
+    """Rows of an embedding of 32,768 words (or as many as there is room for)."""
+    words = min(32768, arena.numbers.numel() // width)
+    table = arena.slices(arena.numbers, (words, width), 1)[0]
+    ids = torch.randint(words, (tokens,), device=arena.device, generator=arena.generator)
+    return Work(lambda i: torch.nn.functional.embedding(ids, table))
+
+
+def sample_work(arena: Arena, rows: int, vocab: int) -> Work:
+    """A token drawn from every row of logits: softmax in float32, and the exponential trick."""
+    logits = arena.activations(rows, vocab)
+    noise = torch.empty((rows, vocab), dtype=torch.float32, device=arena.device)
+
+    def launch(i: int) -> Tensor:
+        shares = logits.float().softmax(-1)
+        return shares.div_(noise.exponential_()).argmax(-1)
+
+    return Work(launch)
+
+
+def writes(arena: Arena, dtype: str, width: int) -> Callable[[int], Work]:
+    """Keys and values of new tokens into scattered slots; ``width`` is all kv heads of one of both."""
+    heads = max(1, width // HEAD_DIM)
+
+    def prepare(tokens: int) -> Work:
+        kv = arena.memory(dtype, 16, heads, HEAD_DIM)
+        keys, values = (arena.activations(tokens, heads, HEAD_DIM) for _ in range(2))
+        slots = kv.num_blocks * kv.block_size
+        sets = min(16, rotations(4 * tokens * width))
+        order = torch.randperm(slots, device=arena.device, generator=arena.generator)
+        chosen = [order[(torch.arange(tokens, device=arena.device) + i * tokens) % slots]
+                  for i in range(sets)]  # fmt: skip
+        return Work(lambda i: write_kv(keys, values, kv, chosen[i % sets]), sets)
+
+    return prepare

@@ -1,0 +1,133 @@
+"""The machine itself: copies, launches, the rate that a hot card keeps, and the links between cards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from ..move import copy_blocks
+from .arena import Arena
+from .series import Scope, Series, thinned
+from .timing import Timing, Work, event, summary
+
+COPY_BYTES = (2**12, 2**16, 2**18, 2**20, 2**22, 2**24, 2**26, 2**28)
+BLOCK_BYTES, BLOCKS = (2**12, 2**15, 2**16, 2**18), (1, 8, 64, 512)
+PEAK_BYTES = (2**28, 2**30, 2**32)
+SUSTAINED = ((8192, 8192, 8192), (2048, 28672, 4096), (2048, 4096, 14336))
+"""m, n, k of products run for seconds on end."""
+
+
+def machine(arena: Arena, scope: Scope, held_out: bool) -> Iterator[Series]:
+    """Everything about the machine that is timed point by point."""
+    if held_out:
+        return
+    yield from peaks(arena, scope)
+    yield from block_copies(arena, scope)
+    yield from launches(arena, scope)
+    if arena.device.type == "cuda":
+        yield from transfers(arena, scope)
+
+
+def peaks(arena: Arena, scope: Scope) -> Iterator[Series]:
+    """Copy of a buffer onto another (bytes count once), and a reduction that only reads."""
+    sizes = thinned(PEAK_BYTES, scope) if scope != "tiny" else (2**16,)
+
+    def copying(size: int) -> Work:
+        source = torch.ones(size // 4, device=arena.device)
+        target = torch.empty_like(source)
+        return Work(lambda i: target.copy_(source))
+
+    def reading(size: int) -> Work:
+        source = torch.ones(size // 4, device=arena.device)
+        return Work(lambda i: source.sum())
+
+    yield Series("copy", ("copy",), sizes, copying)
+    yield Series("copy", ("read",), sizes, reading)
+
+
+def block_copies(arena: Arena, scope: Scope) -> Iterator[Series]:
+    """Copy-on-write of scattered blocks by the kernel of this project."""
+    for size in thinned(BLOCK_BYTES, scope):
+
+        def prepare(count: int, size: int = size) -> Work:
+            blocks = min(32768, arena.kv_bytes // 4 // size)
+            memory = torch.zeros((1, blocks, size // 8), dtype=torch.int64, device=arena.device)
+            order = torch.randperm(blocks, device=arena.device, generator=arena.generator)
+            pairs = [order[(torch.arange(2 * count, device=arena.device) + 2 * i * count) % blocks]
+                     for i in range(4)]  # fmt: skip
+            return Work(
+                lambda i: copy_blocks(memory, pairs[i % 4][:count], pairs[i % 4][count:]), 4
+            )
+
+        yield Series("block_copy", (size,), thinned(BLOCKS, scope), prepare)
+
+
+def launches(arena: Arena, scope: Scope) -> Iterator[Series]:
+    """Kernels that do next to nothing, in a graph and launched one by one: what a launch costs."""
+    cell = torch.zeros(32, device=arena.device)
+
+    def chain(kernels: int) -> Work:
+        def launch(i: int) -> None:
+            for _ in range(kernels):
+                cell.add_(1)
+
+        return Work(launch)
+
+    counts = thinned((1, 64, 512), scope)
+    yield Series("launch", ("graph",), counts, chain)
+    yield Series("launch", ("eager",), counts, chain, graph=False)
+
+
+def transfers(arena: Arena, scope: Scope) -> Iterator[Series]:
+    """Copies between pinned host memory and the device: ``count`` of them, one behind the other."""
+    for count in (1, 16):
+        sizes = tuple(b for b in thinned(COPY_BYTES, scope) if b * count <= 2**28)
+        for name in ("host_to_device", "device_to_host"):
+            yield Series(name, (count,), sizes, copies(arena, name, count), graph=False)
+
+
+def copies(arena: Arena, name: str, count: int) -> Callable[[int], Work]:
+    """Works that move ``count`` separate pieces."""
+
+    def prepare(size: int) -> Work:
+        host = torch.empty((count, size), dtype=torch.uint8, pin_memory=True)
+        device = torch.empty((count, size), dtype=torch.uint8, device=arena.device)
+        source, target = (host, device) if name == "host_to_device" else (device, host)
+
+        def launch(i: int) -> None:
+            for piece in range(count):
+                target[piece].copy_(source[piece], non_blocking=True)
+
+        return Work(launch)
+
+    return prepare
+
+
+def sustained(arena: Arena, scope: Scope) -> Iterator[tuple[tuple[int, int, int], int, Timing]]:
+    """Products repeated without a pause: their shape, milliseconds of load so far, and their time."""
+    marks = {"full": (50, 250, 1000, 3000), "quick": (50, 1000), "tiny": ()}[scope]
+    for m, n, k in SUSTAINED if arena.device.type == "cuda" else ():
+        left, right = arena.activations(m, k), arena.activations(n, k).t()
+        out = torch.empty((m, n), dtype=arena.dtype, device=arena.device)
+        time.sleep(1.0)
+        start = time.perf_counter()
+        for mark in marks:
+            spans = timed_until(lambda a=left, b=right, o=out: torch.mm(a, b, out=o), start, mark)
+            yield (m, n, k), mark, summary(spans[-50:])
+
+
+def timed_until(launch: Callable[[], Tensor], start: float, mark: int) -> list[float]:
+    """Microseconds of every launch until ``mark`` milliseconds after the start."""
+    spans: list[float] = []
+    while not spans or time.perf_counter() - start < mark / 1e3:
+        marks = [event() for _ in range(11)]
+        marks[0].record()
+        for point in marks[1:]:
+            launch()
+            point.record()
+        marks[-1].synchronize()
+        spans += [1e3 * marks[i].elapsed_time(marks[i + 1]) for i in range(10)]
+    return spans
