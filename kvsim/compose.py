@@ -17,7 +17,7 @@ from kvsim.memory import ALLOCATORS
 from kvsim.memory.eviction import EVICTIONS, EvictionPolicy
 from kvsim.memory.reservation import RESERVATIONS, ReservationRule
 from kvsim.protocols import Allocator, CostModel, Router, Scheduler
-from kvsim.registry import Blueprint, blueprint, resolve
+from kvsim.registry import Blueprint, blueprint, options, resolve
 from kvsim.routing import ROUTERS
 from kvsim.runs import Recording, RunResult, new_manifest
 from kvsim.scenario import Component, Scenario
@@ -32,6 +32,10 @@ from kvsim.tables import Limits
 from kvsim.workload import Trace, TraceOptions, open_trace
 
 T = TypeVar("T")
+FAMILIES: tuple[tuple[str, object, Mapping[str, type]], ...] = (
+    ("allocator", Allocator, ALLOCATORS),
+    ("scheduler", Scheduler, SCHEDULERS),
+)
 Watch = Callable[[Iterable[Request]], Iterable[Request]]
 """Looks on while requests pass."""
 
@@ -133,6 +137,26 @@ def deploy(scenario: Scenario, *, leaps: bool = True, check: bool = False) -> De
         limits_of(scheduler),
         cost_model.label,
     )
+
+
+OPTIONAL = {
+    "enable_prefix_caching": "prefix_caching",
+    "eviction": "eviction",
+    "reservation": "reservation",
+    "long_prefill_token_threshold": "long_prefill_token_threshold",
+    "watermark": "watermark",
+}
+"""Settings that only some plug-ins know, with the parameter that they become."""
+
+
+def ignored(scenario: Scenario) -> list[str]:
+    """Settings that were given, but mean nothing to the chosen allocator and scheduler."""
+    known: set[str] = set()
+    for family, seam, registry in FAMILIES:
+        plan = planned(family, seam, registry, getattr(scenario, family), {})
+        known |= plan.asks.keys() | options(plan.cls).keys()
+    given = OPTIONAL.keys() & scenario.model_fields_set
+    return sorted(name for name in given if OPTIONAL[name] not in known)
 
 
 def resolved(scenario: Scenario, gpu: Gpu) -> Scenario:

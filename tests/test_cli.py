@@ -114,6 +114,15 @@ def test_a_scenario_file_says_the_same_as_flags(capsys, trace, write) -> None:
     assert summary_of(capsys, "replay", trace, *flags) == by_file
 
 
+def test_a_setting_without_effect_is_pointed_out_on_stderr(capsys, trace) -> None:
+    command = ["replay", trace, "--json", "--no-enable-prefix-caching", "--watermark", "0.1"]
+    assert run([*command, "--allocator", "radix"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["completed"] == 40
+    assert printed.err.startswith("kvsim: note: enable_prefix_caching means nothing")
+    assert printed.err.count("\n") == 1
+
+
 def test_requests_that_can_never_fit_are_counted_and_the_rest_served(capsys, trace) -> None:
     summary = summary_of(capsys, "replay", trace, "--max-model-len", "740")
     assert summary["num_rejected"] == 19

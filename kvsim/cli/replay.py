@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,7 +49,7 @@ def replay(
 ) -> None:
     """Replay a request trace and report what happened."""
     from kvsim.cli.progress import watched
-    from kvsim.compose import simulate
+    from kvsim.compose import ignored, simulate
 
     if plots and out is None:
         raise ConfigError("--plots needs --out: the figures go into the run's folder")
@@ -66,6 +67,8 @@ def replay(
         watch=lambda requests: watched(requests, scenario.workload.limit),
         name=Path(trace).name,
     )
+    for name in ignored(scenario):
+        print(f"kvsim: note: {name} means nothing to this allocator and scheduler", file=sys.stderr)
     draw(result, out / "plots" if plots and out is not None else None, trace_out)
     show_results([result], output)
     require(bounds, result.summary)
