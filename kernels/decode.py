@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .paged import LOG2_E, PagedKV, blocks_of, rows_of, scales_of
-from .parts import merge_parts, pick, split_count, tile_counts
+from .parts import batch_bound, merge_parts, pick, processors, split_count, tile_counts
 from .products import accumulate, load_query, score, soften, store_halves
 
 
@@ -28,6 +28,8 @@ class Tuning(NamedTuple):
     """Depth of the software pipeline."""
     occupancy: int
     """Programs that are to be resident on a multiprocessor."""
+    waves: int = 4
+    """Rounds of resident programs that a large batch is divided into."""
 
 
 BF16 = Tuning(tile=64, warps=4, stages=4, occupancy=2)
@@ -73,7 +75,8 @@ def decode_into(
     batch, heads, head_dim = q.shape
     tuning = tuning or (FP8 if kv.scaling else BF16)
     most = triton.cdiv(block_table.shape[1] * kv.block_size, tuning.tile)
-    parts = split_count(batch, kv.kv_heads, batch * most, q.device, tuning.occupancy)
+    resident = processors(q.device) * tuning.occupancy
+    parts = split_count(batch, kv.kv_heads, batch * most, resident, tuning.waves)
     partial = q.new_empty((parts + batch, heads, head_dim), dtype=torch.float32)
     partial_lse = q.new_empty((parts + batch, heads), dtype=torch.float32)
     _launch(q, kv, block_table, lengths, partial, partial_lse, parts, scale, window, tuning)
@@ -104,7 +107,7 @@ def _launch(
         GROUP=heads // kv.kv_heads,
         ROWS=max(16, triton.next_power_of_2(heads // kv.kv_heads)),
         HEAD_DIM=head_dim, BLOCK_SIZE=kv.block_size, TILE=tuning.tile, WINDOW=window,
-        BATCH=triton.next_power_of_2(batch), SCALING=kv.scaling,
+        BATCH=batch_bound(batch), SCALING=kv.scaling,
         E4M3=kv.k.dtype == torch.float8_e4m3fn, ASSEMBLY=q.is_cuda, STAGES=tuning.stages,
         num_warps=tuning.warps,
     )  # fmt: skip

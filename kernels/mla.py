@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .paged import LOG2_E, blocks_of, rows_of
-from .parts import merge_parts, pick, split_count, tile_counts
+from .parts import batch_bound, merge_parts, pick, processors, split_count, tile_counts
 from .products import soften
 
 
@@ -30,6 +30,8 @@ class Tuning(NamedTuple):
     """Depth of the software pipeline."""
     occupancy: int
     """Programs that are to be resident on a multiprocessor."""
+    waves: int = 4
+    """Rounds of resident programs that a large batch is divided into."""
 
 
 FEW_HEADS = Tuning(rows=16, tile=32, warps=4, stages=3, occupancy=2)
@@ -58,7 +60,8 @@ def mla_decode(
     tuning = tuning or (FEW_HEADS if heads <= 32 else MANY_HEADS)
     head_tiles = triton.cdiv(heads, tuning.rows)
     most = triton.cdiv(block_table.shape[1] * cache.shape[1], tuning.tile)
-    parts = split_count(batch, head_tiles, batch * most, q.device, tuning.occupancy)
+    resident = processors(q.device) * tuning.occupancy
+    parts = split_count(batch, head_tiles, batch * most, resident, tuning.waves)
     partial = q.new_empty((parts + batch, heads, rank), dtype=torch.float32)
     partial_lse = q.new_empty((parts + batch, heads), dtype=torch.float32)
     _mla_kernel[(head_tiles, parts)](
@@ -66,7 +69,7 @@ def mla_decode(
         LOG2_E * scale, batch, parts, cache.shape[0], heads, q.stride(0), q.stride(1),
         cache.stride(0), cache.stride(1), block_table.stride(0),
         ROWS=tuning.rows, RANK=rank, ROPE=width - rank, BLOCK_SIZE=cache.shape[1],
-        TILE=tuning.tile, BATCH=triton.next_power_of_2(batch), STAGES=tuning.stages,
+        TILE=tuning.tile, BATCH=batch_bound(batch), STAGES=tuning.stages,
         num_warps=tuning.warps,
     )  # fmt: skip
     out = q.new_empty((batch, heads, rank))

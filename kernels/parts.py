@@ -14,15 +14,19 @@ import triton.language as tl
 from torch import Tensor
 
 
-def split_count(batch: int, heads: int, tiles: int, device: torch.device, occupancy: int) -> int:
-    """Programs along the line of tiles, for ``heads`` kv heads and ``tiles`` tiles at most.
+def split_count(batch: int, heads: int, tiles: int, resident: int, waves: int) -> int:
+    """Programs along the line of at most ``tiles`` tiles, for each of ``heads`` kv heads.
 
-    One wave of resident programs for a small batch; several for a large one, so that the hardware
-    evens out what the memory system serves unevenly.
+    ``resident`` programs run at a time. A small batch gets one wave of them, a large one ``waves``,
+    so that the hardware evens out what the memory system serves unevenly.
     """
-    resident = processors(device) * occupancy
-    waves = 1 if batch * heads < resident else 4
-    return max(1, min(tiles, waves * resident // heads))
+    programs = resident * (waves if batch * heads >= resident else 1)
+    return max(1, min(tiles, programs // heads))
+
+
+def batch_bound(batch: int) -> int:
+    """The batch size that a kernel is compiled for: few, so that few are compiled."""
+    return max(128, triton.next_power_of_2(batch))
 
 
 def processors(device: torch.device) -> int:
@@ -129,7 +133,7 @@ def merge_parts(
         heads,
         WINDOW=window,
         TILE=tile,
-        BATCH=triton.next_power_of_2(batch),
+        BATCH=batch_bound(batch),
         SEGMENTS=segments,
         HEAD_DIM=head_dim,
         num_warps=4,

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .paged import LOG2_E, PagedKV, blocks_of, rows_of, scales_of
-from .parts import merge_states, pick
+from .parts import batch_bound, merge_states, pick
 from .products import accumulate, load_query, score, soften, store_halves
 
 
@@ -95,7 +95,7 @@ def prefill_into(
         batch, kv.num_blocks, tokens, heads, q.stride(0), q.stride(1),
         *k.stride()[:3], *kv.scale_strides(), block_table.stride(0),
         GROUP=group, ROWS=tuning.rows, HEAD_DIM=head_dim, BLOCK_SIZE=kv.block_size,
-        TILE=tuning.tile, WINDOW=window, CAUSAL=causal, BATCH=triton.next_power_of_2(batch),
+        TILE=tuning.tile, WINDOW=window, CAUSAL=causal, BATCH=batch_bound(batch),
         SCALING=kv.scaling, E4M3=kv.k.dtype == torch.float8_e4m3fn, ASSEMBLY=q.is_cuda,
         STAGES=tuning.stages, num_warps=tuning.warps,
     )  # fmt: skip
