@@ -7,6 +7,9 @@ appear only in traces, reports and names without a unit.
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
 from typing import Any, NamedTuple
 
 PICOSECONDS = 1_000_000_000_000
@@ -35,7 +38,8 @@ class Request(NamedTuple):
     prompt_tokens: int
     output_tokens: int
     """True length of the answer. Only the execution side may read it (the oracle boundary)."""
-    hash_ids: list[int] | None = None
+    hash_ids: Seq[int] | None = None
+    """From 0 to 2**64 - 1; readers give an ``array("Q")``, which takes a fifth of a list's memory."""
     hash_block: int = 0
     """Tokens that one hash id stands for; 0 without ids."""
     session: str | None = None
@@ -43,6 +47,11 @@ class Request(NamedTuple):
     """Seconds between the end of the session's previous turn and this arrival."""
     id: str | None = None
     """The trace's own name of the request, if it has one."""
+
+
+def packed(ids: Iterable[int] | None) -> array[int]:
+    """Hash ids in the form that caches keep and compare; empty without any."""
+    return ids if type(ids) is array else array("Q", ids or ())
 
 
 class Sequence:

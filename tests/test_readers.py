@@ -21,6 +21,7 @@ from kvsim.workload import Trace, TraceOptions, open_trace, summarise, write_tra
 from kvsim.workload.ledger import Ledger
 from kvsim.workload.order import WINDOW, in_time_order
 from kvsim.workload.readers import READERS
+from tests.oracles.workloads import listed
 
 Write = Callable[[str, str], Path]
 
@@ -34,7 +35,7 @@ def opened(path: Path, **options: object) -> Trace:
 
 
 def read(path: Path, **options: object) -> list[Request]:
-    return list(opened(path, **options))
+    return listed(opened(path, **options))
 
 
 # The formats
@@ -58,7 +59,7 @@ def test_mooncake_rows_may_name_their_block_size_and_use_aliases(write: Write) -
     text = {"timestamp": 20.5, "text_input": "x" * 384, "output_length": 5}
     named = {"timestamp": 30, "input_length": 30, "output_length": 5, "hash_ids": ["a", "b"]}
     trace = opened(write("t.jsonl", jsonl(own, text, named)), hash_block=20)
-    first, second, third = trace
+    first, second, third = listed(trace)
     assert first == Request(0, 0.01, 30, 5, [1, 2], 16)
     assert second == Request(1, 0.0205, 100, 5)
     assert third.hash_block == 20
@@ -118,7 +119,7 @@ def test_bailian_turns_keep_their_times_and_share_the_session_of_their_root(writ
     chats = [(55, -1), (159, 55), (160, 159), (7, 999)]
     rows = [{"chat_id": own, "parent_chat_id": parent, **row} for own, parent in chats]
     trace = opened(write("t.jsonl", jsonl(*rows)))
-    requests = list(trace)
+    requests = listed(trace)
     assert [(r.id, r.session) for r in requests] == [
         ("55", "55"), ("159", "55"), ("160", "55"), ("7", "7")]  # fmt: skip
     assert requests[1] == Request(1, 61.114, 40, 132, [1089, 1090, 1091], 16, "55", None, "159")
@@ -184,7 +185,7 @@ def test_agentic_turns_wait_and_sub_agents_stand_in_their_place(write: Write) ->
     del late["think_time"]
     text = agentic(turn(130), child, turn(200, out=0, t=10.0, api_time=4.0), late)
     trace = opened(write("a.json", text))
-    assert list(trace) == [
+    assert listed(trace) == [
         Request(0, 0.0, 130, 9, [1, 2], 64, "a"),
         Request(1, None, 70, 9, [1], 64, "a", 60.0),
         Request(2, None, 200, 1, [1, 2, 3], 64, "a", 2.0),
@@ -217,7 +218,7 @@ def test_kvsim_rows_are_the_fields_of_a_request_under_long_or_short_names(write:
         {"arrival": 2, "prompt": 700, "output": 3, "blocks": [1, 2], "salt": 1},
     ))  # fmt: skip
     trace = opened(path)
-    assert list(trace) == [
+    assert listed(trace) == [
         Request(0, 1.5, 20, 3, [9, 8], 16, "s", None, "4"),
         Request(1, None, 50, 3, [9, 8, 7, 6], 16, "s", 0.25),
         Request(2, 2.0, 700, 3, [1, 2], 512),
@@ -395,7 +396,7 @@ def test_conversion_loses_nothing(
     assert write_trace(requests, str(path)) == len(requests)
     trace = open_trace(path)
     assert trace.format == ("parquet" if name.endswith("parquet") else "kvsim")
-    assert list(trace) == requests
+    assert listed(trace) == requests
     assert trace.quirks == []
 
 

@@ -17,6 +17,7 @@ from kvsim.cli.app import run
 from kvsim.core import Request
 from kvsim.errors import ConfigError
 from kvsim.workload import open_trace, write_trace
+from tests.oracles.workloads import listed
 
 Write = Callable[[str, str], Path]
 SAMPLES = Path(__file__).resolve().parent.parent / "traces"
@@ -174,7 +175,7 @@ def test_mooncake_output_keeps_sessions_and_block_sizes(tmp_path: Path) -> None:
         Request(2, None, 130, 5, list(range(9)), 16, "s", 2.5),
     ]
     write_trace(requests, str(tmp_path / "t.jsonl"), "mooncake")
-    assert list(open_trace(tmp_path / "t.jsonl")) == requests
+    assert listed(open_trace(tmp_path / "t.jsonl")) == requests
 
 
 def test_an_interrupted_conversion_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:

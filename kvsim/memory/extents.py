@@ -7,6 +7,7 @@ prefix, and one piece of work serves the whole run.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Hashable, Iterator
 from typing import Final
 
@@ -17,11 +18,14 @@ NO_CHILDREN: Final[dict[Hashable, Extent]] = {}
 class Content:
     """What the full blocks of one sequence hold, and how far other sequences may share them."""
 
-    __slots__ = ("ids", "lineage", "owner", "shared", "size", "width")
+    __slots__ = ("first", "ids", "lineage", "owner", "shared", "size", "width")
 
-    def __init__(self, ids: list[int], width: int, shared: int, size: int, owner: object) -> None:
+    def __init__(
+        self, ids: array[int], width: int, shared: int, size: int, owner: object, first: int = 0
+    ) -> None:
         self.ids = ids
-        """Hash ids of the prompt, ``width`` tokens each."""
+        """Hash ids of the prompt, ``width`` tokens each, from number ``first`` on."""
+        self.first = first
         self.width = width
         self.shared = shared
         """Full blocks that the ids describe; those after them are the owner's alone."""
@@ -41,9 +45,17 @@ class Content:
         """Name of a block among blocks with the same predecessor."""
         if block >= self.shared:
             return self._computed_by(block) if self.lineage else self.owner
-        first = block * self.size // self.width
-        last = -(-(block + 1) * self.size // self.width)
+        first = block * self.size // self.width - self.first
+        last = -(-(block + 1) * self.size // self.width) - self.first
         return self.ids[first] if last == first + 1 else tuple(self.ids[first:last])
+
+    def part(self, start: int, end: int) -> Content:
+        """What is needed to recognise some blocks after their sequence has gone."""
+        if start >= self.shared:
+            return self
+        first, last = start * self.size // self.width, -(-end * self.size // self.width)
+        ids = self.ids[first - self.first : last - self.first]
+        return Content(ids, self.width, end, self.size, None, first)
 
     def _computed_by(self, block: int) -> object:
         return next((owner for end, owner in self.lineage if block < end), self.owner)
@@ -57,11 +69,12 @@ class Content:
         first = extent.start * self.size // self.width
         last = -(-end * self.size // self.width)
         assert extent.content is not None
-        theirs, ours = extent.content.ids, self.ids
-        if theirs[first:last] == ours[first:last]:
+        theirs = extent.content.ids[first - extent.content.first : last - extent.content.first]
+        ours = self.ids[first:last]
+        if theirs == ours:
             return end
-        differ = next(i for i in range(first, last) if theirs[i] != ours[i])
-        return differ * self.width // self.size
+        same = next(i for i, (a, b) in enumerate(zip(theirs, ours, strict=True)) if a != b)
+        return (first + same) * self.width // self.size
 
 
 class Extent:
@@ -106,8 +119,8 @@ class Extent:
         """For a copy: the extent in the tree that has the same content."""
         self.heir: Extent | None = None
         """For an evicted original: the copy that took its place in the tree."""
-        self.prev: Extent = self
-        self.next: Extent = self
+        self.prev: Extent
+        self.next: Extent
 
     def adopt(self, child: Extent, key: Hashable) -> None:
         """Hang ``child`` under this extent; its first block is ``key``."""
@@ -131,7 +144,8 @@ class FreeQueue:
         """Free blocks, cached or not."""
         self.cached = 0
         """Those that carry a hash."""
-        self._ends = Extent(0, 0, cached=False)
+        self._ends = ends = Extent(0, 0, cached=False)
+        ends.prev = ends.next = ends
         self.release(Extent(0, blocks, cached=False))
 
     def __iter__(self) -> Iterator[Extent]:
@@ -149,6 +163,7 @@ class FreeQueue:
         """Take an extent out: it is held again."""
         extent.prev.next = extent.next
         extent.next.prev = extent.prev
+        extent.prev = extent.next = self._ends  # a neighbour must not live on because of it
         self._count(extent.start - extent.end, extent.cached)
 
     def take(self, blocks: int, forget: Callable[[Extent], None]) -> int:
@@ -170,7 +185,8 @@ class FreeQueue:
             else:
                 if extent.content is not None:
                     forget(extent)
-                extent = extent.next
+                after, extent.prev, extent.next = extent.next, ends, ends
+                extent = after
         ends.next = extent
         extent.prev = ends
         self.cached -= evicted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvsim.core import NO_MATCH, Match, Sequence, Usage
+from kvsim.core import NO_MATCH, Match, Sequence, Usage, packed
 from kvsim.errors import CapacityError, ConfigError
 from kvsim.memory.extents import FREE_QUEUES, Content, Extent
 from kvsim.memory.phases import DecodePhases
@@ -98,7 +98,7 @@ class Paged:
         if sequence in self._forks:
             return self._forks[sequence]
         request = sequence.request
-        ids = request.hash_ids or []
+        ids = packed(request.hash_ids)
         described = min(request.prompt_tokens, len(ids) * request.hash_block)
         return Content(
             ids, request.hash_block, described // self.block_size, self.block_size, sequence

@@ -84,6 +84,8 @@ class PrefixTree:
             extent.refs -= 1
             if not extent.refs:
                 blocks += extent.end - extent.start
+                assert extent.content is not None
+                extent.content = extent.content.part(extent.start, extent.end)
                 self._queue.release(extent)
         return blocks
 

@@ -8,18 +8,19 @@ Source: Zheng et al., SGLang (arXiv:2312.07104), section 3; SGLang 0.5.23 ``mem_
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Hashable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from kvsim.core import Request
+from kvsim.core import Request, packed
 from kvsim.memory.eviction import EvictionPolicy
 
 
 class Content(NamedTuple):
     """What the tokens of a sequence are, from its start; generated tokens are its owner's alone."""
 
-    ids: list[int]
+    ids: array[int]
     """Names of the prompt's first tokens, ``width`` tokens each."""
     width: int
     shared: int
@@ -47,7 +48,7 @@ class Content(NamedTuple):
 
 def content_of(request: Request) -> Content:
     """The content of a request's tokens."""
-    ids = request.hash_ids or []
+    ids = packed(request.hash_ids)
     described = min(len(ids) * request.hash_block, request.prompt_tokens)
     return Content(ids, request.hash_block, described, request.row)
 
@@ -97,7 +98,7 @@ class RadixTree:
 
     def __init__(self, page_size: int, policy: EvictionPolicy) -> None:
         self.page_size = page_size
-        self.root = Node(Content([], 1, 0, -1), 0, 0, None, None)
+        self.root = Node(Content(packed(None), 1, 0, -1), 0, 0, None, None)
         self.root.locks = 1
         self.evictable = 0
         """Tokens that no running sequence holds."""

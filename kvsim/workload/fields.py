@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from array import array
 from hashlib import blake2b
 
 import orjson
@@ -107,7 +108,7 @@ def name(record: Record, field: str) -> str | None:
     raise wrong(record, field, "a text that is not empty, or a whole number")
 
 
-def hash_ids(record: Record, field: str, prompt_tokens: int, block: int) -> list[int] | None:
+def hash_ids(record: Record, field: str, prompt_tokens: int, block: int) -> array[int] | None:
     """Ids of the blocks of a prompt, from its start; None when there are none."""
     ids = record.get(field)
     if ids is None or ids == []:
@@ -116,11 +117,15 @@ def hash_ids(record: Record, field: str, prompt_tokens: int, block: int) -> list
         raise wrong(record, field, IDS)
     if set(map(type, ids)) != {int}:
         ids = [_id_of_text(item) if type(item) is str else item for item in ids]
-    if set(map(type, ids)) != {int} or min(ids) < 0:
+    if set(map(type, ids)) != {int}:
         raise wrong_id(field, ids)
+    try:
+        packed = array("Q", ids)
+    except OverflowError:
+        raise wrong_id(field, ids) from None
     if (len(ids) - 1) * block >= prompt_tokens:
         raise too_many_ids(field, len(ids), prompt_tokens, block)
-    return ids
+    return packed
 
 
 def _id_of_text(item: str) -> int:

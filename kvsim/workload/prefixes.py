@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
+
 from kvsim.core import Request
 
 
@@ -33,7 +35,7 @@ class IdealCache:
         self.block_hits += known
         self.token_hits += full * request.hash_block
 
-    def _known(self, ids: list[int], hash_block: int) -> int:
+    def _known(self, ids: Seq[int], hash_block: int) -> int:
         """Blocks from the start that were there before; all are afterwards."""
         children = self._children
         node = -hash_block  # a root for each block size

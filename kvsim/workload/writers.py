@@ -28,6 +28,8 @@ def kvsim_line(request: Request) -> bytes:
     record = {name: value for name, value in fields if value is not None}
     if request.hash_ids is None:
         del record["hash_block"]
+    else:
+        record["hash_ids"] = list(request.hash_ids)
     return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
 
 
@@ -37,7 +39,7 @@ def mooncake_line(request: Request) -> bytes:
     if request.arrival is not None:
         record["timestamp"] = round(request.arrival * 1000)
     record |= {"input_length": request.prompt_tokens, "output_length": request.output_tokens}
-    record["hash_ids"] = request.hash_ids or []
+    record["hash_ids"] = list(request.hash_ids or ())
     if request.hash_ids and request.hash_block != 512:
         record["block_size"] = request.hash_block
     if request.session is not None:

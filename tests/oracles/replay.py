@@ -80,8 +80,9 @@ def replay(
     cost: CostModel,
     *,
     check: bool = False,
+    log: Log | None = None,
 ) -> Log:
     """Serve the requests on one engine."""
-    log = Log()
+    log = log or Log()
     simulate(requests, [Replica(0, scheduler, allocator, cost, check=check)], RoundRobin(), log)
     return log

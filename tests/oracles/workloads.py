@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hypothesis import strategies as st
 
 from kvsim.core import Request
+
+
+def listed(requests: Iterable[Request]) -> list[Request]:
+    """Requests with their hash ids as lists, so that they can be compared with ones written down."""
+    return [
+        request._replace(hash_ids=None if request.hash_ids is None else list(request.hash_ids))
+        for request in requests
+    ]
 
 
 @st.composite

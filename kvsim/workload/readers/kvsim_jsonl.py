@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -87,7 +88,7 @@ class KvsimJsonl:
         for field in sorted(record.keys() - KNOWN):
             self._ledger.note(f"field {field!r} is not known and ignored")
 
-    def _blocks(self, record: Record, prompt: int) -> tuple[list[int] | None, int]:
+    def _blocks(self, record: Record, prompt: int) -> tuple[array[int] | None, int]:
         field = "blocks" if "blocks" in record else "hash_ids"
         given = record.get(field)
         if given is None or given == []:
