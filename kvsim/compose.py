@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from kvsim.analysis.summary import Deployment as Described
-from kvsim.catalog.hardware import GIB, Gpu, load_gpu
+from kvsim.catalog.hardware import Gpu, load_gpu
 from kvsim.catalog.models import load_model
 from kvsim.core import Request
 from kvsim.costs import COST_MODELS
+from kvsim.errors import CapacityError
 from kvsim.layout import KVLayout
 from kvsim.memory import ALLOCATORS
 from kvsim.memory.eviction import EVICTIONS, EvictionPolicy
@@ -27,7 +28,7 @@ from kvsim.simulation.cluster import simulate as replay
 from kvsim.simulation.recorder import Recorder
 from kvsim.simulation.replica import Replica
 from kvsim.sizing import Limits as MemoryLimits
-from kvsim.sizing import plan_memory
+from kvsim.sizing import MemoryPlan, plan_memory, served_limits
 from kvsim.tables import Limits
 from kvsim.workload import Trace, TraceOptions, open_trace
 
@@ -38,6 +39,10 @@ FAMILIES: tuple[tuple[str, object, Mapping[str, type]], ...] = (
 )
 Watch = Callable[[Iterable[Request]], Iterable[Request]]
 """Looks on while requests pass."""
+
+
+FEWEST_SEQUENCES = 128
+"""How far the default number of sequences is lowered for lack of memory."""
 
 
 class Deployment(NamedTuple):
@@ -103,7 +108,6 @@ def described(deployed: Deployment) -> Described:
 def deploy(scenario: Scenario, *, leaps: bool = True, check: bool = False) -> Deployment:
     """Make what a scenario names."""
     gpu = load_gpu(scenario.gpu)
-    scenario = resolved(scenario, gpu)
     layout = KVLayout(
         load_model(scenario.model),
         scenario.kv_cache_dtype,
@@ -111,6 +115,7 @@ def deploy(scenario: Scenario, *, leaps: bool = True, check: bool = False) -> De
         scenario.pipeline_parallel_size,
         state_dtype=scenario.ssm_state_dtype,
     )
+    scenario = resolved(scenario, layout, gpu)
     settings = shared_settings(scenario, layout, leaps=leaps)
     allocator = planned("allocator", Allocator, ALLOCATORS, scenario.allocator, settings)
     scheduler = planned("scheduler", Scheduler, SCHEDULERS, scenario.scheduler, settings)
@@ -159,28 +164,33 @@ def ignored(scenario: Scenario) -> list[str]:
     return sorted(name for name in given if OPTIONAL[name] not in known)
 
 
-def resolved(scenario: Scenario, gpu: Gpu) -> Scenario:
-    """The scenario with the limits that ``vllm serve`` takes on the GPU where none are given."""
+def resolved(scenario: Scenario, layout: KVLayout, gpu: Gpu) -> Scenario:
+    """The scenario with the limits that ``vllm serve`` takes on the GPU where none are given.
+
+    Sampling sets memory aside for every sequence. Where that leaves no pool, the default number of
+    sequences is halved, down to 128, until it does; vLLM would stop and ask its user for that.
+    """
     tokens, sequences = served_limits(gpu)
     tokens = scenario.max_num_batched_tokens or tokens
-    return scenario.changed(
+    chosen = scenario.changed(
         max_num_batched_tokens=tokens,
         max_num_seqs=scenario.max_num_seqs or min(sequences, tokens),
     )
+    while scenario.max_num_seqs is None and not has_pool(chosen, layout, gpu):
+        fewer = (chosen.max_num_seqs or 0) // 2
+        if fewer < FEWEST_SEQUENCES:
+            break
+        chosen = chosen.changed(max_num_seqs=fewer)
+    return chosen
 
 
-def served_limits(gpu: Gpu) -> tuple[int, int]:
-    """vLLM's default token budget and number of sequences for an API server on a GPU.
-
-    Source: vLLM ``engine/arg_utils.py``, defaults by usage context: 16,384 tokens from 160 GiB of
-    device memory, 8,192 from 70 GiB unless it is an A100, both with 1,024 sequences; else 2,048 and
-    256.
-    """
-    if gpu.memory_bytes >= 160 * GIB:
-        return 16_384, 1_024
-    if gpu.memory_bytes >= 70 * GIB and "a100" not in gpu.name.lower():
-        return 8_192, 1_024
-    return 2_048, 256
+def has_pool(scenario: Scenario, layout: KVLayout, gpu: Gpu) -> bool:
+    """Whether anything is left for the KV cache."""
+    try:
+        memory_plan(scenario, layout, gpu)
+    except CapacityError:
+        return False
+    return True
 
 
 def shared_settings(scenario: Scenario, layout: KVLayout, *, leaps: bool) -> Mapping[str, object]:
@@ -209,11 +219,11 @@ def planned(
     return blueprint(named, cls, settings, component.options)
 
 
-def pool(scenario: Scenario, layout: KVLayout, gpu: Gpu) -> dict[str, object]:
-    """The memory that an allocator hands out, in its blocks or in single slots."""
+def memory_plan(scenario: Scenario, layout: KVLayout, gpu: Gpu) -> MemoryPlan:
+    """How a GPU's memory is divided; raises CapacityError if nothing is left for the KV cache."""
     assert scenario.max_num_seqs is not None
     assert scenario.max_num_batched_tokens is not None
-    plan = plan_memory(
+    return plan_memory(
         layout,
         gpu,
         MemoryLimits(
@@ -224,6 +234,11 @@ def pool(scenario: Scenario, layout: KVLayout, gpu: Gpu) -> dict[str, object]:
             scenario.weight_dtype,
         ),
     )
+
+
+def pool(scenario: Scenario, layout: KVLayout, gpu: Gpu) -> dict[str, object]:
+    """The memory that an allocator hands out, in its blocks or in single slots."""
+    plan = memory_plan(scenario, layout, gpu)
     blocks = scenario.num_gpu_blocks_override or plan.num_gpu_blocks
     slots = blocks * scenario.block_size
     longest = min(scenario.max_model_len or layout.model.max_positions or slots, slots)

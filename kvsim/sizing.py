@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, floor
 
-from kvsim.catalog.hardware import Gpu
+from kvsim.catalog.hardware import GIB, Gpu
 from kvsim.catalog.model import Layer, ModelSpec, weight_bits
 from kvsim.errors import CapacityError, ConfigError
 from kvsim.layout import KVLayout, indivisible, pipeline_stages
@@ -154,6 +154,20 @@ class MemoryPlan:
 
 DEFAULT_TOKENS = 8192
 """Length that is asked about when neither the user nor the model's config states one."""
+
+
+def served_limits(gpu: Gpu) -> tuple[int, int]:
+    """vLLM's default token budget and number of sequences for an API server on a GPU.
+
+    Source: vLLM ``engine/arg_utils.py``, defaults by usage context: 16,384 tokens from 160 GiB of
+    device memory, 8,192 from 70 GiB unless it is an A100, both with 1,024 sequences; else 2,048 and
+    256.
+    """
+    if gpu.memory_bytes >= 160 * GIB:
+        return 16_384, 1_024
+    if gpu.memory_bytes >= 70 * GIB and "a100" not in gpu.name.lower():
+        return 8_192, 1_024
+    return 2_048, 256
 
 
 def sequence_length(model: ModelSpec, tokens: int | None) -> int:

@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvsim.catalog import load_gpu
-from kvsim.compose import deploy, served_limits, simulate
+from kvsim.compose import deploy, simulate
 from kvsim.errors import CapacityError, ConfigError
 from kvsim.registry import blueprint, options, resolve
 from kvsim.scenario import Scenario, load
+from kvsim.sizing import served_limits
 from kvsim.slo import read_bound, read_slos, require
 from kvsim.tables import NUMBERS
 
@@ -276,3 +277,10 @@ def test_the_watcher_sees_every_request_on_its_way(tmp_path) -> None:
 
     simulate(Scenario(replicas=3), few_requests(tmp_path), watch=watch)
     assert seen == list(range(20))
+
+
+def test_the_default_number_of_sequences_is_lowered_until_a_pool_is_left() -> None:
+    tight = deploy(Scenario(model="llama-3-70b", gpu="h100", tensor_parallel_size=2)).scenario
+    roomy = deploy(Scenario(model="llama-3-70b", gpu="h200", tensor_parallel_size=4)).scenario
+    assert tight.max_num_seqs is not None
+    assert 128 <= tight.max_num_seqs < 1_024 == roomy.max_num_seqs

@@ -103,6 +103,8 @@ def figures(plan: MemoryPlan, tokens: int) -> list[tuple[str, str]]:
         ("fixed bytes per sequence", f"{layout.fixed_bytes_per_sequence:,}"),
         (f"KV of {tokens:,} tokens", f"{layout.bytes_per_sequence(tokens) / 1e9:.3f} GB"),
         (f"KV blocks of {plan.limits.block_size}", f"{plan.num_gpu_blocks:,}"),
+        ("  beside sequences at once", f"{plan.limits.max_num_seqs:,}"),
+        ("  and tokens an iteration", f"{plan.limits.max_num_batched_tokens:,}"),
         ("KV capacity, tokens", f"{plan.kv_tokens_capacity:,}"),
         (f"concurrency at {tokens:,} tokens", f"{plan.max_concurrency(tokens):.2f}"),
     ]
