@@ -17,7 +17,7 @@ import numpy as np
 if TYPE_CHECKING:
     from kvsim.tables import Floats, Ints
 
-EXACT_LIMIT = 1 << 20
+EXACT_LIMIT = 1 << 18
 """Entries up to which a distribution is exact; METRICS.md states it."""
 _DROPPED_BITS = 42
 """Of the 52 bits of a mantissa: ten remain."""
