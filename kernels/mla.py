@@ -30,11 +30,9 @@ class Tuning(NamedTuple):
     """Depth of the software pipeline."""
     occupancy: int
     """Programs that are to be resident on a multiprocessor."""
-    waves: int = 4
-    """Rounds of resident programs that a large batch is divided into."""
 
 
-FEW_HEADS = Tuning(rows=16, tile=32, warps=4, stages=3, occupancy=2)
+FEW_HEADS = Tuning(rows=16, tile=64, warps=4, stages=2, occupancy=2)
 MANY_HEADS = Tuning(rows=64, tile=64, warps=8, stages=2, occupancy=1)
 
 
@@ -57,11 +55,11 @@ def mla_decode(
     Blocks that do not exist read as zeros.
     """
     batch, heads, width = q.shape
-    tuning = tuning or (FEW_HEADS if heads <= 32 else MANY_HEADS)
+    tuning = tuning or (FEW_HEADS if heads <= 32 or q.element_size() > 2 else MANY_HEADS)
     head_tiles = triton.cdiv(heads, tuning.rows)
     most = triton.cdiv(block_table.shape[1] * cache.shape[1], tuning.tile)
     resident = processors(q.device) * tuning.occupancy
-    parts = split_count(batch, head_tiles, batch * most, resident, tuning.waves)
+    parts = split_count(head_tiles, batch * most, resident)
     partial = q.new_empty((parts + batch, heads, rank), dtype=torch.float32)
     partial_lse = q.new_empty((parts + batch, heads), dtype=torch.float32)
     _mla_kernel[(head_tiles, parts)](

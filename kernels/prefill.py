@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .paged import LOG2_E, PagedKV, blocks_of, rows_of, scales_of
-from .parts import batch_bound, merge_states, pick
+from .parts import batch_bound, merge_states, pick, processors
 from .products import accumulate, load_query, score, soften, store_halves
 
 
@@ -31,7 +31,8 @@ class Tuning(NamedTuple):
     """Depth of the software pipeline."""
 
 
-LONG = Tuning(rows=128, tile=64, warps=8, stages=3)
+WIDE = Tuning(rows=64, tile=32, warps=4, stages=2)
+LONG = Tuning(rows=128, tile=128, warps=8, stages=3)
 SHORT = Tuning(rows=64, tile=64, warps=4, stages=3)
 
 
@@ -46,7 +47,7 @@ def prefill(
     window: int = 0,
     causal: bool = True,
     splits: int = 1,
-    tuning: Tuning = LONG,
+    tuning: Tuning | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Attention of each sequence's newest tokens over all its KV, theirs included.
 
@@ -82,11 +83,12 @@ def prefill_into(
     scale: float | None = None,
     window: int = 0,
     causal: bool = True,
-    tuning: Tuning = LONG,
+    tuning: Tuning | None = None,
 ) -> None:
     """As :func:`prefill`, unmerged: split ``i`` of the keys into ``states[i]`` and ``logs[i]``."""
     tokens, heads, head_dim = q.shape
     batch, group = lengths.shape[0], heads // kv.kv_heads
+    tuning = tuning or tuned(q, kv)
     k, v, k_scale, v_scale = kv.operands()
     row_tiles = tokens * group // tuning.rows + batch
     _prefill_kernel[(kv.kv_heads, row_tiles, states.shape[0])](
@@ -99,6 +101,14 @@ def prefill_into(
         SCALING=kv.scaling, E4M3=kv.k.dtype == torch.float8_e4m3fn, ASSEMBLY=q.is_cuda,
         STAGES=tuning.stages, num_warps=tuning.warps,
     )  # fmt: skip
+
+
+def tuned(q: Tensor, kv: PagedKV) -> Tuning:
+    """Tall tiles if that keeps the machine busy, small ones where rows are long."""
+    if kv.head_dim * max(2, kv.k.element_size()) > 256:
+        return WIDE
+    programs = q.shape[0] * q.shape[1] // LONG.rows
+    return LONG if programs >= processors(q.device) else SHORT
 
 
 @triton.jit

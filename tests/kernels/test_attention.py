@@ -196,3 +196,13 @@ def test_cascade_equals_decode_of_prefix_and_suffix_in_one(dtype: torch.dtype, p
         expected, expected_lse = reference.attention(case.q[s : s + 1], k, v, scale=32**-0.5)
         assert relative_error(out[s], expected[0]) < TOLERANCE[dtype]
         assert float((lse[s] - expected_lse[0]).abs().max()) < 0.02
+
+
+@pytest.mark.parametrize("head_dim", [16, 64, 128, 256])
+def test_every_head_size_fits_the_machine_untuned(head_dim: int) -> None:
+    case = paged(9, [70, 9], new=[40, 9], head_dim=head_dim)
+    batch = (case.q, case.kv, case.table, case.starts, case.lengths)
+    expected, _ = reference.prefill(*batch, scale=head_dim**-0.5)
+    assert relative_error(prefill(*batch)[0], expected) < 1e-3
+    assert decoded(paged(9, [70, 9], head_dim=head_dim))[0] < 1e-3
+    assert decoded(paged(9, [70], head_dim=head_dim, kv_dtype=torch.int8))[0] < 2e-3
