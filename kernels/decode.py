@@ -118,7 +118,7 @@ def _launch(
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch", "parts", "num_blocks", "table_stride"])
 def _decode_kernel(
     q, k, v, k_scale, v_scale, table, lengths, partial, partial_lse,
     factor, batch, parts, num_blocks, heads,

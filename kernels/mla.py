@@ -76,7 +76,7 @@ def mla_decode(
     return out, lse
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch", "parts", "num_blocks", "table_stride"])
 def _mla_kernel(
     q, cache, table, lengths, partial, partial_lse,
     factor, batch, parts, num_blocks, heads,

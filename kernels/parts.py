@@ -51,7 +51,7 @@ def pick(values, seqs, seq):
     return tl.sum(tl.where(seqs == seq, values, 0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch", "parts"])
 def merge_kernel(
     partial,
     partial_lse,
@@ -139,7 +139,7 @@ def merge_parts(
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "states"])
 def merge_states_kernel(
     partial, partial_lse, out, lse, rows, states, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr
 ):

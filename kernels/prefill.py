@@ -111,7 +111,7 @@ def tuned(q: Tensor, kv: PagedKV) -> Tuning:
     return LONG if programs >= processors(q.device) else SHORT
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch", "num_blocks", "total_tokens", "table_stride"])
 def _prefill_kernel(
     q, k, v, k_scale, v_scale, table, starts, lengths, states, logs,
     factor, batch, num_blocks, total_tokens, heads,
