@@ -14,7 +14,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,12 @@ from kvsim.errors import ConfigError
 
 from .operators import SOURCES
 from .operators.arena import Arena
+from .operators.attention import decodes, prompts
 from .operators.collectives import collectives
+from .operators.elementwise import elementwise
+from .operators.gemm import many_rows
 from .operators.machine import sustained
-from .operators.series import AXES, Scope, Series
+from .operators.series import AXES, Scope, Series, Source
 from .operators.timing import Stopwatch, Timing
 
 SCHEMA_VERSION = 1
@@ -48,23 +51,31 @@ def calibrate(
     device: str = "cuda",
     scope: Scope = "full",
     resume: bool = False,
+    only: Sequence[str] = (),
     log: Log = print,
 ) -> Profile:
-    """Measure the device and write the profile of ``gpu`` (its name in the catalog) to ``out``."""
+    """Measure the device and write the profile of ``gpu`` (its name in the catalog) to ``out``.
+
+    ``resume`` keeps what ``out`` already holds; ``only`` names the families to measure (all if none).
+    """
+    families = [source for source in SOURCES if not only or source.__name__ in only]
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
             "--device cuda: PyTorch sees no CUDA device here; --device cpu only tests"
         )
     began = time.perf_counter()
     profile = started(out, gpu, device, scope, resume)
-    arena = arena_of(device, scope)
+    run = {"command": " ".join(["kvsim calibrate", *sys.argv[1:]]), **describe(device)}
+    profile["runs"].append(run)
     if device == "cuda":
-        compile_ahead(scope)
+        compile_ahead(scope, [source.__name__ for source in families])
         log(f"{time.perf_counter() - began:6.1f} s  kernels compiled")
-    measure(profile, arena, Stopwatch(device), scope, out, log)
-    for name, gpus, size, timing in collectives(scope, out.parent) if device == "cuda" else ():
-        add(profile["tables"], name, (gpus,), size, timing)
-    finish(profile, time.perf_counter() - began)
+    measure(profile, families, arena_of(device, scope), Stopwatch(device), scope, out, log)
+    if device == "cuda" and "all_reduce" not in profile["tables"]:
+        for name, gpus, size, timing in collectives(scope, out.parent):
+            add(profile["tables"], name, (gpus,), size, timing)
+    run["seconds"] = round(time.perf_counter() - began, 1)
+    profile["complete"] = True
     save(profile, out)
     return profile
 
@@ -88,7 +99,7 @@ def started(out: Path, gpu: str, device: str, scope: Scope, resume: bool) -> Pro
         "gpu": gpu,
         "scope": scope,
         "complete": False,
-        "machine": describe(device),
+        "runs": [],
         "axes": {name: list(axes) for name, axes in AXES.items()},
         "unit": "microseconds",
         "failed": [],
@@ -101,7 +112,6 @@ def describe(device: str) -> dict[str, Any]:
     """What was measured, with what, when."""
     facts: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "command": " ".join(["kvsim calibrate", *sys.argv[1:]]),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "triton": triton.__version__,
@@ -135,22 +145,29 @@ def query(field: str) -> str:
 
 
 def measure(
-    profile: Profile, arena: Arena, watch: Stopwatch, scope: Scope, out: Path, log: Log
+    profile: Profile,
+    families: Sequence[Source],
+    arena: Arena,
+    watch: Stopwatch,
+    scope: Scope,
+    out: Path,
+    log: Log,
 ) -> None:
     """Time every series that the profile does not have yet."""
+    clocks = profile["runs"][-1]["clocks_mhz"]
     saved = began = time.perf_counter()
-    for held_out in (False, True):
-        tables = profile["held_out" if held_out else "tables"]
-        for source in SOURCES:
+    for source in families:
+        for held_out in (False, True):
+            tables = profile["held_out" if held_out else "tables"]
             for series in source(arena, scope, held_out):
                 profile["failed"] += run_series(tables, series, watch)
                 if time.perf_counter() - saved > SAVE_EVERY:
                     save(profile, out)
                     saved = time.perf_counter()
-            label = f"{source.__name__}{' (held out)' if held_out else ''}"
-            profile["machine"]["clocks_mhz"][label] = clock(watch)
-            log(f"{time.perf_counter() - began:6.1f} s  {label}")
-    if "gemm_sustained" not in profile["tables"]:
+        clocks[source.__name__] = clock(watch)
+        log(f"{time.perf_counter() - began:6.1f} s  {source.__name__}")
+    save(profile, out)
+    if many_rows in families and "gemm_sustained" not in profile["tables"]:
         for shape, mark, timing in sustained(arena, scope):
             add(profile["tables"], "gemm_sustained", shape, mark, timing)
 
@@ -192,12 +209,6 @@ def add(tables: Profile, operator: str, at: tuple[int | str, ...], x: int, timin
         series[name].insert(place, value)
 
 
-def finish(profile: Profile, seconds: float) -> None:
-    """Note that everything was measured."""
-    profile["complete"] = True
-    profile["machine"]["seconds"] = round(profile["machine"].get("seconds", 0) + seconds, 1)
-
-
 def save(profile: Profile, out: Path) -> None:
     """Write the file whole or not at all."""
     part = out.with_suffix(".part")
@@ -219,11 +230,12 @@ def dumped(profile: Profile) -> str:
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-def compile_ahead(scope: Scope) -> None:
+def compile_ahead(scope: Scope, families: Sequence[str]) -> None:
     """Launch everything that Triton compiles once, in several processes that share its cache."""
     context = multiprocessing.get_context("spawn")
     workers = [
-        context.Process(target=compile_share, args=(scope, index)) for index in range(WORKERS)
+        context.Process(target=compile_share, args=(scope, families, index))
+        for index in range(WORKERS)
     ]
     for worker in workers:
         worker.start()
@@ -232,21 +244,19 @@ def compile_ahead(scope: Scope) -> None:
     torch.cuda.synchronize()
 
 
-def compile_share(scope: Scope, index: int) -> None:
+def compile_share(scope: Scope, families: Sequence[str], index: int) -> None:
     """Launch every ``WORKERS``-th series that uses Triton, on little memory."""
     arena = Arena("cuda", weight_bytes=2**26, kv_bytes=2**26)
-    for number, series in enumerate(triton_series(arena, scope)):
+    for number, series in enumerate(triton_series(arena, scope, families)):
         if number % WORKERS == index:
             for x in series.xs:
                 series.prepare(x).launch(0)
     torch.cuda.synchronize()
 
 
-def triton_series(arena: Arena, scope: Scope) -> Iterator[Series]:
-    """Series of the families whose kernels are Triton's."""
-    from .operators.attention import attentions
-    from .operators.elementwise import elementwise
-
+def triton_series(arena: Arena, scope: Scope, families: Sequence[str]) -> Iterator[Series]:
+    """Series of the families that use many variants of Triton kernels."""
     for held_out in (False, True):
-        yield from attentions(arena, scope, held_out)
-        yield from elementwise(arena, scope, held_out)
+        for source in (decodes, prompts, elementwise):
+            if source.__name__ in families:
+                yield from source(arena, scope, held_out)

@@ -30,7 +30,7 @@ NEW = (16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 PAST = (0, 1024, 4096, 16384, 32768, 65536, 131072)
 PREFILLS = ((128, 32), (128, 8), (128, 64), (64, 32), (256, 16))
 """Head dim and query heads; four query heads share a kv head."""
-MOST_PAIRS = 32 * 2048 * 66_000
+MOST_PAIRS = 32 * 2048 * 132_000
 """Query-key pairs times heads of a timed prefill at most."""
 LATENT, ROPE = 512, 64
 MLA_HEADS, MLA_BATCH = (16, 32, 128), (1, 4, 16, 64, 128, 256)
@@ -41,57 +41,69 @@ def sizes(units: int) -> tuple[int, int]:
     return (units // 8, 8) if units % 8 == 0 else (units, 1)
 
 
-def attentions(arena: Arena, scope: Scope, held_out: bool) -> Iterator[Series]:
-    """All attention operators."""
+def decodes(arena: Arena, scope: Scope, held_out: bool) -> Iterator[Series]:
+    """Attention of decodes: paged, over unequal lengths, and MLA's."""
     if held_out:
         yield from random_decodes(arena, scope)
-        yield from random_prefills(arena, scope)
-        return
-    for kind in DECODES[: {"full": 9, "quick": 2, "tiny": 1}[scope]]:
-        if scope == "tiny":
-            yield decodes(arena, *kind, 2, 1, (16, 33))
-            continue
+    elif scope == "tiny":
+        yield decode_series(arena, *DECODES[0], 2, 1, (16, 33))
+        yield latent_series(arena, 16, 1, (16,))
+    else:
+        yield from decode_grid(arena, scope)
+
+
+def decode_grid(arena: Arena, scope: Scope) -> Iterator[Series]:
+    """Every kind of decode over its batches and contexts."""
+    for kind in DECODES[: 9 if scope == "full" else 2]:
         few = kind[1] != 16 or kind[2] != 128
         for units in thinned(UNITS[::2] if few else UNITS, scope, 3):
-            batch, kv_heads = sizes(units)
-            yield decodes(arena, *kind, batch, kv_heads, thinned(CONTEXTS, scope))
-    yield from mixed(arena, scope)
-    for head_dim, heads in PREFILLS[: {"full": 5, "quick": 1, "tiny": 1}[scope]]:
-        pasts = (0, 16) if scope == "tiny" else thinned(PAST, scope)
-        for new in NEW[:1] if scope == "tiny" else thinned(NEW, scope, 3):
-            yield from prefills(arena, head_dim, 4 if scope == "tiny" else heads, new, pasts)
-    for heads in MLA_HEADS[:1] if scope == "tiny" else thinned(MLA_HEADS, scope):
-        for batch in MLA_BATCH[:1] if scope == "tiny" else thinned(MLA_BATCH, scope, 3):
-            contexts = (16,) if scope == "tiny" else thinned(CONTEXTS, scope)
-            yield latent_decodes(arena, heads, batch, contexts)
+            yield decode_series(arena, *kind, *sizes(units), thinned(CONTEXTS, scope))
+    for cv in (50, 100, 200) if scope == "full" else (100,):
+        for units in (64, 256, 1024):
+            yield mixed_series(arena, cv, *sizes(units))
+    for heads in thinned(MLA_HEADS, scope):
+        for batch in thinned(MLA_BATCH, scope, 3):
+            yield latent_series(arena, heads, batch, thinned(CONTEXTS, scope))
+
+
+def prompts(arena: Arena, scope: Scope, held_out: bool) -> Iterator[Series]:
+    """Attention of prompts: chunks on their past."""
+    if held_out:
+        yield from random_prompts(arena, scope)
+    elif scope == "tiny":
+        yield from chunk_series(arena, 128, 4, 16, (0, 16))
+    else:
+        for head_dim, heads in PREFILLS[: 5 if scope == "full" else 1]:
+            for new in thinned(NEW, scope, 3):
+                yield from chunk_series(arena, head_dim, heads, new, thinned(PAST, scope))
 
 
 def random_decodes(arena: Arena, scope: Scope) -> Iterator[Series]:
     """Decodes off the grid, with head counts that the grid does not have."""
     draw = np.random.default_rng(2)
     if scope == "tiny":
-        yield decodes(arena, "bf16", 16, 128, 4, 3, 2, (40,))
+        yield decode_series(arena, "bf16", 16, 128, 4, 3, 2, (40,))
         return
     for _ in range({"full": 60, "quick": 12}[scope]):
         kv_heads, group = int(draw.choice([1, 2, 4, 8])), int(draw.choice([4, 8]))
         batch, context = int(2 ** draw.uniform(0, 7.5)), int(2 ** draw.uniform(8, 15.5))
         if batch * kv_heads * context * 256 <= MOST_DECODE:
-            yield decodes(arena, "bf16", 16, 128, group, batch, kv_heads, (context,))
+            yield decode_series(arena, "bf16", 16, 128, group, batch, kv_heads, (context,))
 
 
-def random_prefills(arena: Arena, scope: Scope) -> Iterator[Series]:
+def random_prompts(arena: Arena, scope: Scope) -> Iterator[Series]:
     """Chunks off the grid."""
     draw = np.random.default_rng(3)
     if scope == "tiny":
-        yield from prefills(arena, 128, 8, 20, (9,))
+        yield from chunk_series(arena, 128, 8, 20, (9,))
         return
     for _ in range({"full": 40, "quick": 8}[scope]):
         heads = int(draw.choice([8, 16, 32]))
         new, past = int(2 ** draw.uniform(6, 13)), int(draw.choice([0, 2 ** draw.uniform(9, 15.5)]))
-        yield from prefills(arena, 128, heads, new, (past,))
+        yield from chunk_series(arena, 128, heads, new, (past,))
 
 
-def decodes(
+def decode_series(
     arena: Arena,
     dtype: str,
     block_size: int,
@@ -127,16 +139,8 @@ def decode_work(
     return Work(lambda i: decode(q, kv, tables[i % sets], held), sets)
 
 
-def mixed(arena: Arena, scope: Scope) -> Iterator[Series]:
-    """Decode of unequal sequences of the same sum: lognormal lengths by coefficient of variation."""
-    for cv in {"full": (50, 100, 200), "quick": (100,), "tiny": ()}[scope]:
-        for units in (64, 256, 1024):
-            batch, kv_heads = sizes(units)
-            yield mixed_series(arena, cv, batch, kv_heads)
-
-
 def mixed_series(arena: Arena, cv: int, batch: int, kv_heads: int) -> Series:
-    """One coefficient of variation and batch over the mean context."""
+    """Unequal sequences, lognormal by their coefficient of variation ``cv`` %, over the mean context."""
     sigma = float(np.sqrt(np.log1p((cv / 100) ** 2)))
     shares = np.random.default_rng(4).lognormal(0, sigma, batch)
     shares /= shares.sum()
@@ -149,7 +153,7 @@ def mixed_series(arena: Arena, cv: int, batch: int, kv_heads: int) -> Series:
     return Series("decode_mixed", at, (1024, 4096, 8192), prepare)
 
 
-def prefills(
+def chunk_series(
     arena: Arena, head_dim: int, heads: int, new: int, pasts: tuple[int, ...]
 ) -> Iterator[Series]:
     """A chunk of one prompt on its past: by the kernel of this project, and by the library's."""
@@ -197,7 +201,7 @@ def dense_chunk(arena: Arena, head_dim: int, heads: int, new: int, past: int) ->
     return Work(launch)
 
 
-def latent_decodes(arena: Arena, heads: int, batch: int, contexts: tuple[int, ...]) -> Series:
+def latent_series(arena: Arena, heads: int, batch: int, contexts: tuple[int, ...]) -> Series:
     """MLA decode in the absorbed form."""
     width = LATENT + ROPE
     fitting = tuple(context for context in contexts if batch * width * context <= MOST_DECODE // 2)

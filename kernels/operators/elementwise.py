@@ -17,13 +17,13 @@ from .timing import Work, rotations
 
 TOKENS = (1, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 WIDTHS = {
-    "rms_norm": (1024, 2048, 4096, 8192, 16384),
+    "rms_norm": (1024, 2048, 4096, 5120, 7168, 8192, 16384),
     "rope": (1024, 2560, 5120, 10240),
     "silu_mul": (1024, 4096, 14336, 28672),
     "embedding": (1024, 4096, 8192),
     "kv_write": (128, 512, 1024, 4096),
 }
-VOCABS, ROWS = (32768, 131072, 262144), (1, 4, 16, 64, 128, 256, 512, 1024)
+VOCABS, ROWS = (32000, 64000, 128256, 152064, 256000), (1, 4, 16, 64, 128, 256, 512, 1024)
 HEAD_DIM = 128
 
 
@@ -99,11 +99,10 @@ def rope_work(arena: Arena, tokens: int, width: int) -> Work:
     heads = max(1, width // HEAD_DIM)
     x, turns = arena.activations(tokens, heads, HEAD_DIM), arena.activations(4096, HEAD_DIM)
     positions = torch.arange(tokens, device=arena.device) % 4096
-    block = triton.next_power_of_2(heads)
 
     def launch(i: int) -> None:
-        _rope_kernel[(tokens,)](
-            x, turns, positions, heads, HEADS=block, HALF=HEAD_DIM // 2, num_warps=4
+        _rope_kernel[(tokens, triton.cdiv(heads, 8))](
+            x, turns, positions, heads, HEADS=8, HALF=HEAD_DIM // 2, num_warps=4
         )
 
     return Work(launch)
@@ -111,8 +110,8 @@ def rope_work(arena: Arena, tokens: int, width: int) -> Work:
 
 @triton.jit
 def _rope_kernel(x, turns, positions, heads, HEADS: tl.constexpr, HALF: tl.constexpr):
-    token = tl.program_id(0)
-    half, head = tl.arange(0, HALF), tl.arange(0, HEADS)
+    token, half = tl.program_id(0), tl.arange(0, HALF)
+    head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
     angle = turns + tl.load(positions + token) * 2 * HALF + half
     cos, sin = tl.load(angle).to(tl.float32), tl.load(angle + HALF).to(tl.float32)
     first = x + (token.to(tl.int64) * heads + head[:, None]) * 2 * HALF + half[None, :]
@@ -126,13 +125,14 @@ def _rope_kernel(x, turns, positions, heads, HEADS: tl.constexpr, HALF: tl.const
 def silu_work(arena: Arena, tokens: int, width: int) -> Work:
     """SiLU of one half times the other half; ``width`` is that of the result."""
     x = arena.activations(tokens, 2 * width)
-    out = torch.empty((tokens, width), dtype=x.dtype, device=x.device)
-    size = 1024
+    out = x.new_empty(tokens, width)
+    return Work(lambda i: silu(x, out))
 
-    def launch(i: int) -> None:
-        _silu_kernel[(tokens, triton.cdiv(width, size))](x, out, width, SIZE=size, num_warps=4)
 
-    return Work(launch)
+def silu(x: Tensor, out: Tensor) -> None:
+    """``out = silu(x[:, :width]) * x[:, width:]``."""
+    tokens, width = out.shape
+    _silu_kernel[(tokens, triton.cdiv(width, 512))](x, out, width, SIZE=512, num_warps=4)
 
 
 @triton.jit
@@ -150,7 +150,22 @@ def embedding_work(arena: Arena, tokens: int, width: int) -> Work:
     words = min(32768, arena.numbers.numel() // width)
     table = arena.slices(arena.numbers, (words, width), 1)[0]
     ids = torch.randint(words, (tokens,), device=arena.device, generator=arena.generator)
-    return Work(lambda i: torch.nn.functional.embedding(ids, table))
+    out = table.new_empty(tokens, width)
+
+    def launch(i: int) -> None:
+        _row_kernel[(tokens, triton.cdiv(width, 512))](
+            table, ids, out, width, SIZE=512, num_warps=4
+        )
+
+    return Work(launch)
+
+
+@triton.jit
+def _row_kernel(table, ids, out, width, SIZE: tl.constexpr):
+    token = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
+    row = tl.load(table + tl.load(ids + token) * width + at, mask=at < width, other=0.0)
+    tl.store(out + token * width + at, row, mask=at < width)
 
 
 def sample_work(arena: Arena, rows: int, vocab: int) -> Work:

@@ -44,7 +44,7 @@ def peaks(arena: Arena, scope: Scope) -> Iterator[Series]:
         source = torch.ones(size // 4, device=arena.device)
         return Work(lambda i: source.sum())
 
-    yield Series("copy", ("copy",), sizes, copying)
+    yield Series("copy", ("copy",), sizes, copying, graph=False)
     yield Series("copy", ("read",), sizes, reading)
 
 

@@ -44,7 +44,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "decode_mixed": ("kv_dtype", "group", "cv_percent", "sequence_heads", "context"),
     "prefill_attention": ("kernel", "kv_dtype", "head_dim", "heads", "new", "past"),
     "mla_decode": ("kv_dtype", "heads", "batch", "context"),
-    "moe": ("dtype", "experts", "top_k", "hidden", "inter", "tokens"),
+    "moe": ("kernel", "dtype", "experts", "top_k", "hidden", "inter", "tokens"),
     "rms_norm": ("width", "tokens"),
     "rope": ("width", "tokens"),
     "silu_mul": ("width", "tokens"),

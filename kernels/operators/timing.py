@@ -44,7 +44,7 @@ def rotations(size: int) -> int:
 class Stopwatch:
     """Times work on one device."""
 
-    def __init__(self, device: str, *, span: float = 12e-3, graph: float = 300e-6) -> None:
+    def __init__(self, device: str, *, span: float = 8e-3, graph: float = 300e-6) -> None:
         """``span``: seconds that the repeats of one point take; ``graph``: that one replay takes."""
         self.device = torch.device(device)
         self._span, self._graph_time = span, graph

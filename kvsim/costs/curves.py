@@ -1,0 +1,79 @@
+"""Piecewise-linear functions of whole numbers whose sums over a leap are closed forms.
+
+A curve's values and slopes are whole picoseconds, so the sum of any number of its values has one
+value only, in whatever order they are added.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from kvsim.costs.series import affine_sum
+
+
+class Curve:
+    """A continuous, non-decreasing line through knots; it goes on with its last slope.
+
+    ``at`` are whole numbers, ascending, the first 0; ``targets`` are picoseconds. The line passes
+    through or just above each target: slopes are rounded up, so it never falls below the straight
+    line between two targets, and exceeds it by less than a picosecond per unit of ``at``.
+    """
+
+    __slots__ = ("_at", "_slopes", "_values")
+
+    def __init__(self, at: Sequence[int], targets: Sequence[float]) -> None:
+        values, slopes = [-int(-targets[0] // 1)], []
+        for i in range(1, len(at)):
+            rise = max(0, -int(-targets[i] // 1) - values[-1])
+            slopes.append(-(-rise // (at[i] - at[i - 1])))
+            values.append(values[-1] + slopes[-1] * (at[i] - at[i - 1]))
+        slopes.append(slopes[-1] if slopes else 0)
+        self._at, self._values, self._slopes = list(at), values, slopes
+
+    def __call__(self, x: int) -> int:
+        """Value at ``x``, which is not negative."""
+        i = bisect_right(self._at, x) - 1
+        return self._values[i] + self._slopes[i] * (x - self._at[i])
+
+    def total(self, x: int, step: int, count: int) -> int:
+        """Sum of the values at ``x``, ``x + step``, ... (``count`` of them)."""
+        at, values, slopes = self._at, self._values, self._slopes
+        i, last = bisect_right(at, x) - 1, len(at) - 1
+        result = 0
+        while count:
+            here = count
+            if step and i < last:
+                here = min(count, -((x - at[i + 1]) // step))
+            result += affine_sum(values[i] + slopes[i] * (x - at[i]), slopes[i] * step, here)
+            count -= here
+            x += here * step
+            while i < last and at[i + 1] <= x:
+                i += 1
+        return result
+
+
+class Surface:
+    """A table of picoseconds over two whole numbers, linear along both; a row of it is a curve.
+
+    ``rows`` and ``columns`` ascend, the columns from 0. ``values`` must not decrease along either.
+    """
+
+    __slots__ = ("_columns", "_rows", "_values")
+
+    def __init__(
+        self, rows: Sequence[int], columns: Sequence[int], values: Sequence[Sequence[float]]
+    ) -> None:
+        self._rows, self._columns, self._values = list(rows), list(columns), values
+
+    def curve(self, row: int, stretch: int = 1) -> Curve:
+        """The row's values over its columns times ``stretch``."""
+        rows, last = self._rows, len(self._rows) - 1
+        if not last or row <= rows[0]:
+            targets = self._values[0]
+        else:
+            i = min(bisect_right(rows, row), last)
+            weight = (row - rows[i - 1]) / (rows[i] - rows[i - 1])
+            pairs = zip(self._values[i - 1], self._values[i], strict=True)
+            targets = [low + (high - low) * weight for low, high in pairs]
+        return Curve([column * stretch for column in self._columns], targets)

@@ -1,0 +1,306 @@
+"""Times that were measured on a GPU, operator by operator, and what lies between and beyond them.
+
+A profile is a JSON file that ``kvsim calibrate`` writes; ``profiles/`` holds those that are shipped.
+Its tables are grids: times are made monotone along their last axis (isotonic regression), and linear
+between neighbours along every axis. Beyond a grid they go on as its last stretch does.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
+
+from kvsim.errors import ConfigError, unknown
+
+SHIPPED = Path(__file__).parent / "profiles"
+SCHEMA_VERSION = 1
+
+Provenance = Literal["measured", "interpolated", "extrapolated", "projected"]
+ORDER: tuple[Provenance, ...] = ("measured", "interpolated", "extrapolated", "projected")
+"""From the most to the least certain."""
+NAMES = {"kernel", "dtype", "kv_dtype", "kind", "mode"}
+"""Axes whose values are names; between names nothing lies."""
+SCATTERED = {"moe"}
+"""Tables whose places are no grid: only times at these very places."""
+POINT = ("x", "median", "p10", "p90", "repeats")
+LEAST_ERROR = 0.02
+"""Relative error that an interpolated time is given at least."""
+
+Place = tuple[int | str, ...]
+
+
+class Estimate(NamedTuple):
+    """A time in microseconds, what it may lie between, and where it comes from."""
+
+    time: float
+    low: float
+    high: float
+    provenance: Provenance
+
+    def scaled(self, factor: float, provenance: Provenance | None = None) -> Estimate:
+        """The time of something ``factor`` times as long."""
+        kind = self.provenance if provenance is None else worse(self.provenance, provenance)
+        return Estimate(self.time * factor, self.low * factor, self.high * factor, kind)
+
+    def __add__(self, other: tuple[Any, ...]) -> Estimate:
+        """One after the other."""
+        times = (a + b for a, b in zip(self[:3], other[:3], strict=True))
+        return Estimate(*times, worse(self.provenance, other[3]))
+
+
+def worse(*kinds: Provenance) -> Provenance:
+    """The least certain of several provenances."""
+    return max(kinds, key=ORDER.index)
+
+
+class Line:
+    """Times of one place of a table along its last axis."""
+
+    def __init__(self, xs: Sequence[int], series: Mapping[str, Sequence[float]]) -> None:
+        self.xs = list(xs)
+        self.columns = tuple(isotonic(series[name]) for name in ("median", "p10", "p90"))
+
+    def at(self, x: float) -> Estimate:
+        """The time at ``x``."""
+        xs = self.xs
+        if x <= xs[0]:
+            kind: Provenance = "measured" if x == xs[0] else "extrapolated"
+            return Estimate(*(column[0] for column in self.columns), kind)
+        i = min(bisect_left(xs, x), len(xs) - 1)
+        if xs[i] == x or not i:
+            kind = "measured" if xs[i] == x else "extrapolated"
+            return Estimate(*(column[i] for column in self.columns), kind)
+        weight = (x - xs[i - 1]) / (xs[i] - xs[i - 1])
+        times = (column[i - 1] + weight * (column[i] - column[i - 1]) for column in self.columns)
+        return Estimate(*times, "interpolated" if weight < 1 else "extrapolated")
+
+
+Node = dict[int | str, Any]
+"""Values of one axis, each with the node of the next axis, or a Line after the last."""
+
+
+class Table:
+    """All measured times of one operator."""
+
+    def __init__(self, name: str, axes: Sequence[str], series: Sequence[Mapping[str, Any]]) -> None:
+        self.name, self.axes = name, tuple(axes)
+        self.root: Node = {}
+        for one in series:
+            node = self.root
+            for value in one["at"][:-1]:
+                node = node.setdefault(value, {})
+            node[one["at"][-1]] = Line(one["x"], one)
+
+    @property
+    def xs(self) -> list[int]:
+        """Every measured value of the last axis."""
+        return sorted({x for line in self.lines() for x in line.xs})
+
+    def lines(self) -> Iterator[Line]:
+        """All lines."""
+        nodes: list[Any] = [self.root]
+        while nodes:
+            node = nodes.pop()
+            if isinstance(node, Line):
+                yield node
+            else:
+                nodes.extend(node.values())
+
+    def values(self, *names: str) -> list[int | str]:
+        """What the axis after these names was measured at; nothing where they are unknown."""
+        node = self.root
+        for name in names:
+            node = node.get(name, {})
+        return list(node)
+
+    def at(self, place: Sequence[float | str], x: float) -> Estimate:
+        """The time at a place and ``x``; ConfigError for a name that was not measured."""
+        return self._find(self.root, 0, place, x)
+
+    def _find(self, node: Any, depth: int, place: Sequence[float | str], x: float) -> Estimate:
+        if isinstance(node, Line):
+            return node.at(x)
+        value = place[depth]
+        if value in node:
+            return self._find(node[value], depth + 1, place, x)
+        axis = self.axes[depth]
+        if axis in NAMES or isinstance(value, str) or self.name in SCATTERED:
+            raise ConfigError(f"the profile has no {self.name} of {axis} {value!r}")
+        known = sorted(node)
+        if len(known) == 1 or value < known[0]:
+            found = self._find(node[known[0]], depth + 1, place, x)
+            return found._replace(provenance="extrapolated")
+        i = min(bisect_left(known, value), len(known) - 1)
+        low, high = (self._find(node[known[j]], depth + 1, place, x) for j in (i - 1, i))
+        weight = (value - known[i - 1]) / (known[i] - known[i - 1])
+        times = (a + weight * (b - a) for a, b in zip(low[:3], high[:3], strict=True))
+        kind: Provenance = "interpolated" if weight < 1 else "extrapolated"
+        return Estimate(*times, worse(low.provenance, high.provenance, kind))
+
+
+class Check(NamedTuple):
+    """A timed shape that is on no grid, with what the tables say about it."""
+
+    operator: str
+    place: Place
+    x: int
+    measured: float
+    predicted: float
+
+    @property
+    def error(self) -> float:
+        """Relative error of the prediction."""
+        return self.predicted / self.measured - 1
+
+
+class Profile:
+    """The tables of one GPU."""
+
+    def __init__(self, data: Mapping[str, Any], source: str) -> None:
+        """``data`` as read from the file; ConfigError if it is none of a profile."""
+        check_profile(data, source)
+        self.source = source
+        self.gpu: str = data["gpu"]
+        self.runs: Sequence[Mapping[str, Any]] = data["runs"]
+        self.complete: bool = data["complete"]
+        self._axes, self._data, self._held_out = data["axes"], data["tables"], data["held_out"]
+        self._tables: dict[str, Table] = {}
+
+    @property
+    def operators(self) -> list[str]:
+        """Names of the tables."""
+        return list(self._data)
+
+    def table(self, name: str) -> Table:
+        """The table of an operator; ConfigError if it was not measured."""
+        if name not in self._tables:
+            if name not in self._data:
+                raise ConfigError(f"{self.source}: has no table {name!r}")
+            self._tables[name] = Table(name, self._axes[name], self._data[name])
+        return self._tables[name]
+
+    def series(self, name: str) -> Sequence[Mapping[str, Any]]:
+        """The table of an operator as it was measured."""
+        return cast(Sequence[Mapping[str, Any]], self._data[name])
+
+    def axes(self, name: str) -> Sequence[str]:
+        """Names of a table's axes."""
+        return cast(Sequence[str], self._axes[name])
+
+    @cached_property
+    def checks(self) -> list[Check]:
+        """Every held-out shape against its prediction."""
+        return [
+            Check(name, tuple(one["at"]), x, measured, self.table(name).at(one["at"], x).time)
+            for name, series in self._held_out.items()
+            for one in series
+            for x, measured in zip(one["x"], one["median"], strict=True)
+        ]
+
+    @cached_property
+    def _errors(self) -> dict[str, float]:
+        errors: dict[str, list[float]] = {}
+        for check in self.checks:
+            errors.setdefault(check.operator, []).append(abs(check.error))
+        return {name: quantile(found, 0.9) for name, found in errors.items()}
+
+    def error(self, operator: str) -> float:
+        """Relative error of nine in ten held-out shapes of an operator; of all, if it has none."""
+        errors = self._errors or {operator: LEAST_ERROR}
+        return max(errors.get(operator, max(errors.values())), LEAST_ERROR)
+
+    @cached_property
+    def launch(self) -> float:
+        """Microseconds that a kernel takes in a graph though it does next to nothing."""
+        line = self.table("launch").root["graph"]
+        return cast(float, line.columns[0][-1] / line.xs[-1])
+
+
+def load_profile(name: str) -> Profile:
+    """A shipped profile by its name, or one from a file."""
+    path = SHIPPED / f"{name.lower()}.json"
+    if "/" in name or name.endswith(".json"):
+        path = Path(name)
+    elif not path.is_file():
+        raise unknown("profile", name, shipped())
+    return _read(path)
+
+
+@cache
+def _read(path: Path) -> Profile:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: not a profile: {error}") from None
+    return Profile(data, path.name)
+
+
+def shipped() -> list[str]:
+    """Names of the shipped profiles."""
+    return sorted(path.stem for path in SHIPPED.glob("*.json"))
+
+
+def check_profile(data: Any, source: str) -> None:
+    """Raise a ConfigError that names what is wrong with a profile."""
+
+    def refuse(field: str, seen: object, accepted: str) -> ConfigError:
+        return ConfigError(f"{source}: {field} is {str(seen)[:60]!r}: expected {accepted}")
+
+    if not isinstance(data, dict):
+        raise refuse("the file", type(data).__name__, "an object")
+    if data.get("schema_version") != SCHEMA_VERSION:
+        raise refuse("schema_version", data.get("schema_version"), str(SCHEMA_VERSION))
+    kinds = {"gpu": str, "complete": bool, "runs": list, "axes": dict, "tables": dict,
+             "held_out": dict}  # fmt: skip
+    for field, kind in kinds.items():
+        if not isinstance(data.get(field), kind):
+            raise refuse(field, data.get(field), f"a {kind.__name__}")
+    for part in ("tables", "held_out"):
+        for name, series in data[part].items():
+            if name not in data["axes"]:
+                raise refuse(f"{part}.{name}", "without axes", "its axes under 'axes'")
+            for i, one in enumerate(series):
+                check_series(one, len(data["axes"][name]), f"{part}.{name}[{i}]", refuse)
+
+
+def check_series(
+    one: Any, axes: int, where: str, refuse: Callable[[str, object, str], ConfigError]
+) -> None:
+    """Raise for a series whose parts do not fit together or whose times are none."""
+    if not isinstance(one, dict) or {"at", *POINT} - set(one):
+        raise refuse(where, one, f"an object of at, {', '.join(POINT)}")
+    if len(one["at"]) != axes - 1:
+        raise refuse(f"{where}.at", one["at"], f"{axes - 1} values")
+    if not one["x"] or len({len(one[name]) for name in POINT}) != 1:
+        raise refuse(where, [len(one[name]) for name in POINT], "columns of one length, not 0")
+    if any(b <= a for a, b in zip(one["x"], one["x"][1:], strict=False)):
+        raise refuse(f"{where}.x", one["x"], "ascending numbers")
+    for low, middle, high in zip(one["p10"], one["median"], one["p90"], strict=True):
+        if not 0 < low <= middle <= high < 1e9:
+            raise refuse(f"{where}: p10, median, p90", (low, middle, high), "0 < p10 <= median <= p90")
+
+
+def isotonic(values: Sequence[float]) -> list[float]:
+    """The non-decreasing sequence nearest to ``values`` by squares (pool adjacent violators)."""
+    pools: list[tuple[float, int]] = []
+    for value in values:
+        pools.append((value, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (a, m), (b, n) = pools.pop(-2), pools.pop()
+            pools.append(((a * m + b * n) / (m + n), m + n))
+    return [mean for mean, count in pools for _ in range(count)]
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """A quantile with linear interpolation."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
