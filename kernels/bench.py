@@ -11,6 +11,7 @@ import argparse
 import json
 import math
 import platform
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -114,18 +115,22 @@ def provenance() -> dict[str, str | int]:
 
 def driver() -> str:
     """Version of the GPU's driver, as the kernel module reports it."""
-    version = Path("/proc/driver/nvidia/version")
-    return version.read_text().split("Module")[-1].split()[0] if version.exists() else "unknown"
+    file = Path("/proc/driver/nvidia/version")
+    found = re.search(r"\d+\.\d+[.\d]*", file.read_text()) if file.exists() else None
+    return found[0] if found else "unknown"
 
 
 def ceilings() -> dict[str, float]:
-    """What this card reaches: bytes per second copied (read plus written), FLOP per second in bf16."""
+    """What this card reaches: bytes per second copied (read plus written) and read, bf16 FLOP/s."""
     source = torch.empty(2**30, dtype=torch.int32, device=DEVICE).random_()
     target = torch.empty_like(source)
-    copied = time_launches([lambda: target.copy_(source)], repeats=10).median
+    copied = time_launches([lambda: torch.bitwise_not(source, out=target)], repeats=10).median
+    floats = source.view(torch.float32)
+    read = time_launches([lambda: floats.sum()], repeats=10).median
     a, b = torch.randn(2, 8192, 8192, device=DEVICE, dtype=torch.bfloat16)
     product = time_launches([lambda: a @ b], repeats=10).median
-    return {"copy": 2 * source.numel() * 4 / copied, "bf16": 2 * 8192**3 / product}
+    size = source.nbytes
+    return {"copy": 2 * size / copied, "read": size / read, "bf16": 2 * 8192**3 / product}
 
 
 def everything(entries: list[dict[str, Any]]) -> Iterator[Row]:

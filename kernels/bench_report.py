@@ -19,9 +19,11 @@ def markdown(report: dict[str, Any]) -> str:
 
 def facts(report: dict[str, Any]) -> str:
     """Provenance and ceilings as a list, and how to read the tables."""
-    copy, bf16 = report["ceilings"]["copy"] / 1e12, report["ceilings"]["bf16"] / 1e12
+    copy, read, bf16 = (report["ceilings"][name] / 1e12 for name in ("copy", "read", "bf16"))
     lines = [f"- {name}: {value}" for name, value in report["provenance"].items()]
-    lines.append(f"- measured ceilings: copy {copy:.2f} TB/s, bf16 product {bf16:.0f} TFLOP/s")
+    lines.append(
+        f"- measured ceilings: copy {copy:.2f} TB/s, read {read:.2f} TB/s, bf16 product {bf16:.0f} TFLOP/s"
+    )
     return "\n".join(lines) + (
         "\n\nTimes in microseconds. *chained*: per launch in one graph of many. *bound*: the larger of"
         " bytes over the copy ceiling and FLOP over the bf16 ceiling, as a share of the time taken"

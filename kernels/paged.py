@@ -37,10 +37,11 @@ class PagedKV:
     def __post_init__(self) -> None:
         if self.k.shape != self.v.shape or self.k.stride() != self.v.stride():
             raise ConfigError("keys and values must have equal shapes and strides")
-        if self.k.stride(3) != 1 or not _power_of_two(self.head_dim):
+        least = 32 if self.k.dtype in EIGHT_BIT else 16
+        if self.head_dim < least or self.head_dim & (self.head_dim - 1) or self.k.stride(3) != 1:
             raise ConfigError(
-                f"head_dim is {self.head_dim}, stride {self.k.stride(3)}: need a power of two >= 16,"
-                " stride 1"
+                f"head_dim is {self.head_dim}, stride {self.k.stride(3)}: {self.k.dtype} KV needs a"
+                f" power of two, {least} or more, and stride 1"
             )
         if (self.k.dtype in EIGHT_BIT) != (self.k_scale is not None and self.v_scale is not None):
             raise ConfigError(f"{self.k.dtype} KV: 8-bit types need two scales, others none")
@@ -116,10 +117,6 @@ def empty_kv(
         return PagedKV(k, v)
     scales = torch.ones((2, *shape[1:4]) if token_scales else (2, kv_heads), device=device)
     return PagedKV(k, v, scales[0], scales[1])
-
-
-def _power_of_two(n: int) -> bool:
-    return n >= 16 and n & (n - 1) == 0
 
 
 @triton.jit

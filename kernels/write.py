@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kvsim.errors import ConfigError
+
 from .paged import LARGEST, PagedKV
 
 
@@ -21,43 +23,50 @@ def write_kv(keys: Tensor, values: Tensor, kv: PagedKV, slots: Tensor) -> None:
     tokens, heads, head_dim = keys.shape
     k_scale = kv.k if kv.k_scale is None else kv.k_scale
     v_scale = kv.v if kv.v_scale is None else kv.v_scale
-    for new, stored, scale in ((keys, kv.k, k_scale), (values, kv.v, v_scale)):
-        _write_kernel[(tokens, heads)](
-            new, stored, scale, slots, kv.num_blocks * kv.block_size,
-            new.stride(0), new.stride(1), *stored.stride()[:3], *kv.scale_strides(),
-            BLOCK_SIZE=kv.block_size, HEAD_DIM=head_dim, SCALING=kv.scaling,
-            LARGEST=LARGEST.get(kv.k.dtype, 0.0), INTEGER=kv.k.dtype == torch.int8,
-            num_warps=1,
-        )  # fmt: skip
+    if keys.stride() != values.stride() or keys.stride(2) != 1:
+        raise ConfigError("new keys and values must have equal strides, the last one 1")
+    _write_kernel[(tokens, 2)](
+        keys, values, kv.k, kv.v, k_scale, v_scale, slots, kv.num_blocks * kv.block_size, heads,
+        keys.stride(0), keys.stride(1), *kv.k.stride()[:3], *kv.scale_strides(),
+        BLOCK_SIZE=kv.block_size, HEADS=triton.next_power_of_2(heads), HEAD_DIM=head_dim,
+        SCALING=kv.scaling, LARGEST=LARGEST.get(kv.k.dtype, 0.0),
+        INTEGER=kv.k.dtype == torch.int8, num_warps=2,
+    )  # fmt: skip
 
 
 @triton.jit
 def _write_kernel(
-    new, stored, scale, slots, num_slots,
+    keys, values, k, v, k_scale, v_scale, slots, num_slots, heads,
     new_stride_token, new_stride_head, block_stride, token_stride, head_stride,
     scale_block, scale_token, scale_head,
-    BLOCK_SIZE: tl.constexpr, HEAD_DIM: tl.constexpr, SCALING: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, SCALING: tl.constexpr,
     LARGEST: tl.constexpr, INTEGER: tl.constexpr,
 ):  # fmt: skip
-    token, head = tl.program_id(0), tl.program_id(1)
+    token = tl.program_id(0)
+    new, stored, scale = keys, k, k_scale
+    if tl.program_id(1) == 1:
+        new, stored, scale = values, v, v_scale
     slot = tl.load(slots + token).to(tl.int64)
     if (slot >= 0) & (slot < num_slots):
         block, offset = slot // BLOCK_SIZE, slot % BLOCK_SIZE
-        dims = tl.arange(0, HEAD_DIM)
-        row = tl.load(new + token.to(tl.int64) * new_stride_token + head * new_stride_head + dims)
+        head, dims = tl.arange(0, HEADS), tl.arange(0, HEAD_DIM)
+        there = (head < heads)[:, None]
+        new += token.to(tl.int64) * new_stride_token
+        rows = tl.load(new + (head * new_stride_head)[:, None] + dims[None, :], mask=there)
         if SCALING > 0:
-            row = row.to(tl.float32)
+            rows = rows.to(tl.float32)
             scale_at = scale + block * scale_block + offset * scale_token + head * scale_head
             if SCALING == 2:
-                divisor = tl.maximum(tl.max(tl.abs(row), 0) / LARGEST, 1e-12)
-                tl.store(scale_at, divisor)
+                divisor = tl.maximum(tl.max(tl.abs(rows), 1) / LARGEST, 1e-12)
+                tl.store(scale_at, divisor, mask=head < heads)
             else:
-                divisor = tl.load(scale_at)
-            row = tl.minimum(tl.maximum(row / divisor, -LARGEST), LARGEST)
+                divisor = tl.load(scale_at, mask=head < heads, other=1.0)
+            rows = tl.minimum(tl.maximum(rows / divisor[:, None], -LARGEST), LARGEST)
             if INTEGER:
-                row = tl.floor(row + 0.5)
-        into = stored + block * block_stride + offset * token_stride + head * head_stride + dims
-        tl.store(into, row.to(stored.dtype.element_ty))
+                rows = tl.floor(rows + 0.5)
+        into = stored + block * block_stride + offset * token_stride
+        into += (head * head_stride)[:, None] + dims[None, :]
+        tl.store(into, rows.to(stored.dtype.element_ty), mask=there)
 
 
 def read_kv(

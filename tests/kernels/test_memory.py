@@ -46,8 +46,8 @@ def test_what_is_written_reads_back_within_the_rounding_of_its_type(
 
 
 def test_numbers_too_large_for_8_bits_are_clamped_to_the_largest() -> None:
-    kv = empty_kv(1, 16, 1, 16, dtype=torch.float8_e4m3fn, device=DEVICE)
-    row = torch.full((1, 1, 16), 1e6, device=DEVICE)
+    kv = empty_kv(1, 16, 1, 32, dtype=torch.float8_e4m3fn, device=DEVICE)
+    row = torch.full((1, 1, 32), 1e6, device=DEVICE)
     write_kv(row, -row, kv, torch.tensor([3], device=DEVICE))
     assert (kv.k[0, 3].float() == 448).all()
     assert (kv.v[0, 3].float() == -448).all()
