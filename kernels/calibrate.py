@@ -22,7 +22,8 @@ import torch
 import triton
 from triton.errors import TritonError
 
-from kvsim.errors import ConfigError
+from kvsim.catalog.hardware import load_gpu
+from kvsim.errors import ConfigError, unknown
 
 from .operators import SOURCES
 from .operators.arena import Arena
@@ -47,24 +48,25 @@ Profile = dict[str, Any]
 def calibrate(
     out: Path,
     *,
-    gpu: str,
+    gpu: str | None = None,
     device: str = "cuda",
     scope: Scope = "full",
     resume: bool = False,
     only: Sequence[str] = (),
     log: Log = print,
 ) -> Profile:
-    """Measure the device and write the profile of ``gpu`` (its name in the catalog) to ``out``.
+    """Measure the device and write the profile to ``out``.
 
-    ``resume`` keeps what ``out`` already holds; ``only`` names the families to measure (all if none).
+    ``gpu`` is its name in the catalog, by default the one that the device gives itself. ``resume``
+    keeps what ``out`` already holds; ``only`` names the families to measure (all if none).
     """
-    families = [source for source in SOURCES if not only or source.__name__ in only]
+    families = chosen(only)
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
             "--device cuda: PyTorch sees no CUDA device here; --device cpu only tests"
         )
     began = time.perf_counter()
-    profile = started(out, gpu, device, scope, resume)
+    profile = started(out, catalog_name(gpu, device), scope, resume)
     run = {"command": " ".join(["kvsim calibrate", *sys.argv[1:]]), **describe(device)}
     profile["runs"].append(run)
     if device == "cuda":
@@ -87,7 +89,29 @@ def arena_of(device: str, scope: Scope) -> Arena:
     return Arena(device, weight_bytes=2 * 2**30, kv_bytes=8 * 2**30)
 
 
-def started(out: Path, gpu: str, device: str, scope: Scope, resume: bool) -> Profile:
+def chosen(only: Sequence[str]) -> list[Source]:
+    """The families with these names; all of them without names."""
+    known = {source.__name__: source for source in SOURCES}
+    for name in only:
+        if name not in known:
+            raise unknown("family", name, known)
+    return [source for name, source in known.items() if not only or name in only]
+
+
+def catalog_name(gpu: str | None, device: str) -> str:
+    """The catalog's name of the GPU to be measured."""
+    if gpu is not None:
+        return load_gpu(gpu).name
+    if device != "cuda":
+        return "cpu"
+    own = torch.cuda.get_device_name()
+    try:
+        return load_gpu(own.removeprefix("NVIDIA ").replace(" ", "-")).name
+    except ConfigError:
+        raise ConfigError(f"no GPU of the catalog is called {own!r}: name one with --gpu") from None
+
+
+def started(out: Path, gpu: str, scope: Scope, resume: bool) -> Profile:
     """A new profile, or the unfinished one in ``out``."""
     if resume and out.exists():
         profile: Profile = json.loads(out.read_text(encoding="utf-8"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -32,6 +33,8 @@ PREFILLS = ((128, 32), (128, 8), (128, 64), (64, 32), (256, 16))
 """Head dim and query heads; four query heads share a kv head."""
 MOST_PAIRS = 32 * 2048 * 132_000
 """Query-key pairs times heads of a timed prefill at most."""
+Chunk = Callable[[Arena, int, int, int, int], Work]
+"""Work of a chunk: head dim, heads, new tokens, past."""
 LATENT, ROPE = 512, 64
 MLA_HEADS, MLA_BATCH = (16, 32, 128), (1, 4, 16, 64, 128, 256)
 
@@ -158,15 +161,12 @@ def chunk_series(
 ) -> Iterator[Series]:
     """A chunk of one prompt on its past: by the kernel of this project, and by the library's."""
     fitting = tuple(past for past in pasts if heads * new * (past + new / 2) <= MOST_PAIRS)
-    kernels = {"paged": paged_chunk, "library": dense_chunk}
+    kernels: dict[str, Chunk] = {"paged": paged_chunk, "library": dense_chunk}
     for name, make in kernels.items():
         if fitting and (arena.device.type == "cuda" or name == "paged"):
-
-            def prepare(past: int, make: object = make) -> Work:
-                return make(arena, head_dim, heads, new, past)  # type: ignore[operator, no-any-return]
-
             at = (name, "bf16", head_dim, heads, new)
-            yield Series("prefill_attention", at, fitting, prepare, 6e-3)
+            work = partial(make, arena, head_dim, heads, new)
+            yield Series("prefill_attention", at, fitting, work, 6e-3)
 
 
 def paged_chunk(arena: Arena, head_dim: int, heads: int, new: int, past: int) -> Work:

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from kvsim import __version__
-from kvsim.errors import KvsimError
+from kvsim.errors import ConfigError, KvsimError
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells say it."""
@@ -36,6 +36,11 @@ COMMANDS = {
     ),
     "show": Lazy("kvsim.cli.show:show", "Print the summary of a finished run."),
     "size": Lazy("kvsim.cli.size:size", "Size the KV cache of a model on a GPU."),
+    "step-time": Lazy(
+        "kvsim.cli.step_time:step_time", "Compose the time of an iteration from measured operators."
+    ),
+    "profile": Lazy("kvsim.cli.profile:app", "Look at and check what was measured on a GPU."),
+    "calibrate": Lazy("kvsim.cli.calibrate:calibrate", "Measure the GPU of this machine."),
     "trace": Lazy("kvsim.cli.trace:app", "Inspect, convert and generate traces."),
     "validate": Lazy(
         "kvsim.cli.validate:validate", "Check kvsim against recorded engine decisions."
@@ -93,6 +98,7 @@ def root(
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; every mistake is one line on stderr and an exit code."""
+    _open_closed_streams()
     try:
         code = app(arguments, prog_name="kvsim", standalone_mode=False)
         sys.stdout.flush()
@@ -104,9 +110,25 @@ def run(arguments: Sequence[str] | None = None) -> int:
         code = INTERRUPTED
     except BrokenPipeError:
         # The reader has left (``| head``); nobody is to be told, not even at interpreter exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 1
+    except OSError as error:
+        # What is read and written by name has been caught where it is known: this is stdout.
+        _discard_output()
+        return _fail(f"standard output: {error.strerror or error}", ConfigError.exit_code)
     return _fail("interrupted", code) if code == INTERRUPTED else code or 0
+
+
+def _open_closed_streams() -> None:
+    """Give a program that was started without streams (``>&-``) ones that lead nowhere."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
+def _discard_output() -> None:
+    """Let what is still to be written to stdout, at interpreter exit at the latest, go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _advice(error: typer.TyperException) -> str:

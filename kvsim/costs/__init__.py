@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvsim.costs.fixed import Fixed
+from kvsim.costs.profile import Measured
 from kvsim.costs.roofline import Roofline
 from kvsim.protocols import CostModel
 
-COST_MODELS: dict[str, Callable[..., CostModel]] = {"fixed": Fixed, "roofline": Roofline}
+COST_MODELS: dict[str, Callable[..., CostModel]] = {
+    "fixed": Fixed,
+    "profile": Measured,
+    "roofline": Roofline,
+}
 """Cost models by the name that ``--cost-model`` takes."""
 
-__all__ = ["COST_MODELS", "Fixed", "Roofline"]
+__all__ = ["COST_MODELS", "Fixed", "Measured", "Roofline"]

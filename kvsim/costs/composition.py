@@ -17,7 +17,7 @@ from kvsim.catalog.formats import stream_bytes
 from kvsim.catalog.hardware import Gpu
 from kvsim.catalog.model import Attention, Layer, Mlp, Stream, weight_bits
 from kvsim.costs.matrices import Matrix, layer_matrices, share
-from kvsim.costs.operators import Estimate, Profile, Provenance
+from kvsim.costs.operators import Estimate, Profile, Provenance, worse
 from kvsim.costs.roofline import peak_flops, sublayers
 from kvsim.errors import ConfigError
 from kvsim.layout import KVLayout
@@ -55,7 +55,7 @@ class Operator(NamedTuple):
     per: Per
     table: str
     """The table that its time comes from."""
-    count: int
+    runs: int
     """How often it runs in an iteration."""
     estimate: Callable[[float, float], Estimate]
     """Time of one run on the profile's GPU, by what it depends on."""
@@ -67,7 +67,13 @@ class Builder:
     """Composes the operators of one model, placed and stored as a layout says."""
 
     def __init__(
-        self, layout: KVLayout, profile: Profile, measured_on: Gpu, *, weight_dtype: str, block_size: int
+        self,
+        layout: KVLayout,
+        profile: Profile,
+        measured_on: Gpu,
+        *,
+        weight_dtype: str,
+        block_size: int,
     ) -> None:
         self.layout, self.model, self.profile = layout, layout.model, profile
         self.shards, self.block_size = layout.tensor_parallel, block_size
@@ -123,7 +129,9 @@ class Builder:
         hidden = self.model.hidden
         for weights in (mlp.dense, mlp.shared):
             if weights:
-                yield self.width("activation", "silu_mul", count, share(weights // (3 * hidden), self.shards))
+                yield self.width(
+                    "activation", "silu_mul", count, share(weights // (3 * hidden), self.shards)
+                )
         if mlp.experts:
             yield self.experts(mlp, count)
             yield self.routing(mlp, count)
@@ -157,7 +165,7 @@ class Builder:
         def estimate(tokens: float, _: float) -> Estimate:
             moved = table.at((width,), tokens)
             rest = (ROUTING_KERNELS - 1) * self.profile.launch
-            return moved + Estimate(rest, rest, rest, "extrapolated")
+            return moved.then(Estimate(rest, rest, rest, "extrapolated"))
 
         return Operator("routing", "token", "silu_mul", count, estimate, nothing)
 
@@ -170,7 +178,9 @@ class Builder:
         size, dims = self.row_bytes(attention, attention.streams, kv_heads), 0
         for stream in attention.streams:
             dims += max(1, stream.heads // self.shards) * stream.dim
-        turned = heads + kv_heads if attention.kind in ("full", "window", "chunked") else heads // 2 + 1
+        turned = (
+            heads + kv_heads if attention.kind in ("full", "window", "chunked") else heads // 2 + 1
+        )
         yield self.width("positions", "rope", count, turned * min(attention.head_dim, 128))
         yield self.write(dims // 2, size, count)
         lookbacks: dict[tuple[bool, int | None], list[Stream]] = {}
@@ -198,7 +208,12 @@ class Builder:
         return total
 
     def decode(
-        self, attention: Attention, streams: tuple[Stream, ...], limit: int | None, count: int, index: bool
+        self,
+        attention: Attention,
+        streams: tuple[Stream, ...],
+        limit: int | None,
+        count: int,
+        index: bool,
     ) -> Operator:
         """One new token of every sequence on its context."""
         kv_heads = max(1, attention.kv_heads // self.shards)
@@ -226,7 +241,10 @@ class Builder:
         self, attention: Attention, streams: tuple[Stream, ...], size: float, index: bool
     ) -> tuple[str, Callable[[float, float], Estimate]]:
         """The table of a kind of attention, and times by batch and rows of context."""
-        heads, kv_heads = share(attention.heads, self.shards), max(1, attention.kv_heads // self.shards)
+        heads, kv_heads = (
+            share(attention.heads, self.shards),
+            max(1, attention.kv_heads // self.shards),
+        )
         stride = streams[0].stride
         if index:
             return "copy", lambda batch, rows: self.reading(batch * rows * size * stride)
@@ -269,7 +287,12 @@ class Builder:
         return Estimate(time, time, time, "extrapolated")
 
     def prompt(
-        self, attention: Attention, streams: tuple[Stream, ...], limit: int | None, count: int, index: bool
+        self,
+        attention: Attention,
+        streams: tuple[Stream, ...],
+        limit: int | None,
+        count: int,
+        index: bool,
     ) -> Operator:
         """New tokens of a prompt on its past and on one another, causally."""
         kv_heads = max(1, attention.kv_heads // self.shards)
@@ -375,7 +398,9 @@ class Builder:
         self, found: Estimate, its: Demand, wanted: Demand, kind: Provenance = "extrapolated"
     ) -> Estimate:
         """The time of something like what was timed: scaled as the bounds of both on this GPU."""
-        return rescaled(found, its.bound(self.gpu), wanted.bound(self.gpu), self.profile.launch, kind)
+        return rescaled(
+            found, its.bound(self.gpu), wanted.bound(self.gpu), self.profile.launch, kind
+        )
 
 
 def rescaled(
@@ -383,9 +408,12 @@ def rescaled(
 ) -> Estimate:
     """A time scaled by the ratio of two bounds, but for the launch, which stays."""
     if bound <= 0:
-        return found._replace(provenance=kind)
-    times = (min(t, floor) + max(t - floor, 0.0) * other / bound for t in found[:3])
-    return Estimate(*times, kind)
+        return found._replace(provenance=worse(found.provenance, kind))
+    low, time, high = (
+        min(t, floor) + max(t - floor, 0.0) * other / bound
+        for t in (found.low, found.time, found.high)
+    )
+    return Estimate(time, low, high, worse(found.provenance, kind))
 
 
 def scaled(found: Estimate, factor: float) -> Estimate:

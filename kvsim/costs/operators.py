@@ -46,10 +46,21 @@ class Estimate(NamedTuple):
         kind = self.provenance if provenance is None else worse(self.provenance, provenance)
         return Estimate(self.time * factor, self.low * factor, self.high * factor, kind)
 
-    def __add__(self, other: tuple[Any, ...]) -> Estimate:
+    def then(self, other: Estimate) -> Estimate:
         """One after the other."""
-        times = (a + b for a, b in zip(self[:3], other[:3], strict=True))
-        return Estimate(*times, worse(self.provenance, other[3]))
+        kind = worse(self.provenance, other.provenance)
+        return Estimate(self.time + other.time, self.low + other.low, self.high + other.high, kind)
+
+    def toward(self, other: Estimate, weight: float, provenance: Provenance) -> Estimate:
+        """On the line to another estimate, ``weight`` of the way."""
+        kind = worse(self.provenance, other.provenance, provenance)
+        rest = 1 - weight
+        return Estimate(
+            rest * self.time + weight * other.time,
+            rest * self.low + weight * other.low,
+            rest * self.high + weight * other.high,
+            kind,
+        )
 
 
 def worse(*kinds: Provenance) -> Provenance:
@@ -62,21 +73,23 @@ class Line:
 
     def __init__(self, xs: Sequence[int], series: Mapping[str, Sequence[float]]) -> None:
         self.xs = list(xs)
-        self.columns = tuple(isotonic(series[name]) for name in ("median", "p10", "p90"))
+        medians, lows, highs = (isotonic(series[name]) for name in ("median", "p10", "p90"))
+        times = zip(medians, lows, highs, strict=True)
+        self.points = [Estimate(time, low, high, "measured") for time, low, high in times]
 
     def at(self, x: float) -> Estimate:
         """The time at ``x``."""
-        xs = self.xs
-        if x <= xs[0]:
-            kind: Provenance = "measured" if x == xs[0] else "extrapolated"
-            return Estimate(*(column[0] for column in self.columns), kind)
-        i = min(bisect_left(xs, x), len(xs) - 1)
-        if xs[i] == x or not i:
-            kind = "measured" if xs[i] == x else "extrapolated"
-            return Estimate(*(column[i] for column in self.columns), kind)
+        xs, points = self.xs, self.points
+        i = bisect_left(xs, x)
+        if i < len(xs) and xs[i] == x:
+            return points[i]
+        if i == 0 or len(xs) == 1:
+            return points[0]._replace(provenance="extrapolated")
+        inside = i < len(xs)
+        i = min(i, len(xs) - 1)
         weight = (x - xs[i - 1]) / (xs[i] - xs[i - 1])
-        times = (column[i - 1] + weight * (column[i] - column[i - 1]) for column in self.columns)
-        return Estimate(*times, "interpolated" if weight < 1 else "extrapolated")
+        kind: Provenance = "interpolated" if inside else "extrapolated"
+        return points[i - 1].toward(points[i], weight, kind)
 
 
 Node = dict[int | str, Any]
@@ -137,9 +150,7 @@ class Table:
         i = min(bisect_left(known, value), len(known) - 1)
         low, high = (self._find(node[known[j]], depth + 1, place, x) for j in (i - 1, i))
         weight = (value - known[i - 1]) / (known[i] - known[i - 1])
-        times = (a + weight * (b - a) for a, b in zip(low[:3], high[:3], strict=True))
-        kind: Provenance = "interpolated" if weight < 1 else "extrapolated"
-        return Estimate(*times, worse(low.provenance, high.provenance, kind))
+        return low.toward(high, weight, "interpolated" if weight < 1 else "extrapolated")
 
 
 class Check(NamedTuple):
@@ -217,7 +228,7 @@ class Profile:
     def launch(self) -> float:
         """Microseconds that a kernel takes in a graph though it does next to nothing."""
         line = self.table("launch").root["graph"]
-        return cast(float, line.columns[0][-1] / line.xs[-1])
+        return cast(float, line.points[-1].time / line.xs[-1])
 
 
 def load_profile(name: str) -> Profile:
@@ -283,7 +294,9 @@ def check_series(
         raise refuse(f"{where}.x", one["x"], "ascending numbers")
     for low, middle, high in zip(one["p10"], one["median"], one["p90"], strict=True):
         if not 0 < low <= middle <= high < 1e9:
-            raise refuse(f"{where}: p10, median, p90", (low, middle, high), "0 < p10 <= median <= p90")
+            raise refuse(
+                f"{where}: p10, median, p90", (low, middle, high), "0 < p10 <= median <= p90"
+            )
 
 
 def isotonic(values: Sequence[float]) -> list[float]:

@@ -1,0 +1,127 @@
+"""An iteration taken apart: what each operator takes, the least it could, and how sure that is."""
+
+from __future__ import annotations
+
+from math import hypot
+from typing import NamedTuple
+
+from kvsim.core import BatchShape
+from kvsim.costs.composition import Operator
+from kvsim.costs.operators import Estimate, Provenance, worse
+from kvsim.costs.profile import PER_MICROSECOND, Measured, several
+
+DOUBTS: dict[Provenance, float] = {
+    "measured": 0.0,
+    "interpolated": 1.0,
+    "extrapolated": 2.0,
+    "projected": 3.0,
+}
+"""How many times the error of held-out shapes is added to the spread of the measurements. That of
+times beyond the grid and of other GPUs is an assumption: nothing was held out there."""
+MILLI = 1e-3
+
+
+class Part(NamedTuple):
+    """One operator's part of an iteration, milliseconds."""
+
+    name: str
+    time: float
+    low: float
+    high: float
+    bound: float
+    provenance: Provenance
+
+    def then(self, other: Part) -> Part:
+        """Two operators of one name together."""
+        return Part(
+            self.name,
+            self.time + other.time,
+            self.low + other.low,
+            self.high + other.high,
+            self.bound + other.bound,
+            worse(self.provenance, other.provenance),
+        )
+
+
+class StepTime(NamedTuple):
+    """An iteration and its parts, milliseconds."""
+
+    total: float
+    low: float
+    high: float
+    parts: list[Part]
+
+
+def breakdown(model: Measured, shape: BatchShape) -> StepTime:
+    """The parts of an iteration in the order in which it runs them; their sum is its time."""
+    parts: dict[str, Part] = {}
+    for operator in model.operators:
+        part = part_of(model, operator, shape)
+        if part is not None:
+            known = parts.get(part.name)
+            parts[part.name] = part if known is None else known.then(part)
+    total = sum(part.time for part in parts.values())
+    low = hypot(*(part.time - part.low for part in parts.values()))
+    high = hypot(*(part.high - part.time for part in parts.values()))
+    return StepTime(total, max(total - low, 0.0), total + high, list(parts.values()))
+
+
+def part_of(model: Measured, operator: Operator, shape: BatchShape) -> Part | None:
+    """What one operator does in an iteration; None if it does nothing."""
+    decodes, context, prefills, new, _, _, sampled = shape
+    counts = {"token": decodes + new, "row": sampled, "sequence": decodes + prefills}
+    if operator.per in counts:
+        count = counts[operator.per]
+        if not count:
+            return None
+        time = model.curve([operator])(count)
+        return with_doubt(
+            model, operator, time, model.settled(operator, count), model.bound(operator, count)
+        )
+    if operator.per == "decode":
+        if not decodes:
+            return None
+        mean = context / decodes
+        time = model.decode_surface([operator]).curve(decodes, decodes)(context)
+        found = model.settled(operator, decodes, mean)
+        return with_doubt(model, operator, time, found, model.bound(operator, decodes, mean))
+    return prompt_part(model, operator, shape) if new else None
+
+
+def prompt_part(model: Measured, operator: Operator, shape: BatchShape) -> Part:
+    """Attention of prompts by one operator."""
+    _, _, prefills, new, cached, pairs, _ = shape
+    surface = model.prompt_surface([operator])
+    curve, past = surface.curve(new), cached / prefills
+    if prefills == 1:
+        time, bound = curve(cached), model.bound(operator, new, past)
+        return with_doubt(model, operator, time, model.settled(operator, new, past), bound)
+    mean = max(1, new // prefills)
+    time = max(several(curve, new, pairs), surface.curve(mean)(cached // prefills))
+    bound = prefills * model.bound(operator, mean, past)
+    return with_doubt(
+        model,
+        operator,
+        time,
+        model.settled(operator, mean, past),
+        min(bound, time / PER_MICROSECOND),
+    )
+
+
+def with_doubt(
+    model: Measured, operator: Operator, picoseconds: int, found: Estimate, bound: float
+) -> Part:
+    """A part with an interval: the measured spread, and what its provenance leaves open."""
+    time = picoseconds / PER_MICROSECOND
+    doubt = DOUBTS[found.provenance] * model.profile.error(operator.table)
+    low = hypot(1 - found.low / found.time, doubt)
+    high = hypot(found.high / found.time - 1, doubt)
+    least = max(time * (1 - low), min(bound, time))
+    return Part(
+        operator.name,
+        time * MILLI,
+        least * MILLI,
+        time * (1 + high) * MILLI,
+        bound * MILLI,
+        found.provenance,
+    )

@@ -1,0 +1,228 @@
+"""A step time composed of operators that were measured on a GPU.
+
+step = tokens(n) + rows(s) + sequences(q) + decode attention(b, K) + prompt attention(n, c)
+
+Each term sums the layers' operators. Only attention changes within a leap, and it is a piecewise-linear
+curve of whole numbers, so any number of steps has a closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import ceil
+
+from kvsim.catalog.hardware import Gpu, load_gpu
+from kvsim.core import PICOSECONDS, BatchShape
+from kvsim.costs.composition import Builder, Operator, Per, rescaled, unlinked
+from kvsim.costs.curves import Curve, Surface
+from kvsim.costs.operators import Estimate, Profile, load_profile, shipped
+from kvsim.errors import ConfigError
+from kvsim.layout import KVLayout
+
+BATCHES = tuple(2**i for i in range(13))
+SMALL = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Tokens at which a mixture of experts bends."""
+PAST_TABLES = (262_144, 1_048_576)
+"""Contexts beyond every table, so that a window or a bound still bends where it should."""
+PER_MICROSECOND = PICOSECONDS // 10**6
+
+
+class Measured:
+    """Step times from a profile that ``kvsim calibrate`` measured (see :mod:`.composition`).
+
+    ``profile`` names a shipped profile or a file; ``auto`` is the one of the GPU or, where there is
+    none, the first that is shipped, whose times are scaled as the physical bounds of both GPUs and
+    labelled projected. No operator is ever faster than its bytes or its FLOPs allow. What an engine's
+    host adds to a step is not included. ``weight_dtype`` as of :class:`.roofline.Roofline`;
+    ``block_size`` is that of the KV pages.
+
+    Simplifications: a batch's decodes are as long as their mean, and windows clip that mean; several
+    prompts in one step cost what one prompt of as many query-key pairs does, but not less than the mean one
+    alone; a batch of prompts and decodes runs their attentions one after the other.
+    """
+
+    def __init__(
+        self,
+        layout: KVLayout,
+        gpu: Gpu,
+        *,
+        profile: str = "auto",
+        weight_dtype: str = "auto",
+        block_size: int = 16,
+    ) -> None:
+        unlinked(layout, gpu)
+        self.profile = profile_for(gpu) if profile == "auto" else load_profile(profile)
+        self.gpu, self.timed = gpu, load_gpu(self.profile.gpu)
+        projected = self.timed.name != gpu.name
+        name = self.profile.source.removesuffix(".json")
+        self.label = f"projected from {name}" if projected else f"measured ({name})"
+        builder = Builder(
+            layout, self.profile, self.timed, weight_dtype=weight_dtype, block_size=block_size
+        )
+        self.operators = list(builder.operators())
+        self._tokens = self.curve(self.some("token"))
+        self._rows = self.curve(self.some("row"))
+        self._sequences = self.curve(self.some("sequence"))
+        self._decode_table = self.decode_surface(self.some("decode"))
+        self._prompt_table = self.prompt_surface(self.some("prompt"))
+        self._decodes: dict[int, Curve] = {}
+        self._prompts: dict[int, Curve] = {}
+        self._constants: dict[tuple[int, int], int] = {}
+        self._read = self._reading_bound()
+
+    def time(self, shape: BatchShape, steps: int = 1) -> int:
+        """Picoseconds of ``steps`` iterations in a row: exactly the sum of the single ones."""
+        decodes, context, prefills, new, _, _, sampled = shape
+        if new:
+            total = steps * self._constant(decodes + new, decodes + prefills, sampled)
+            total += self._prompt_attention(shape, steps)
+        else:
+            key = (decodes, sampled)
+            constant = self._constants.get(key)
+            if constant is None:
+                constant = self._constants[key] = self._constant(decodes, decodes, sampled)
+            total = steps * constant
+        if decodes:
+            curve = self._decodes.get(decodes)
+            if curve is None:
+                curve = self._decodes[decodes] = self._decode_table.curve(decodes, decodes)
+            total += curve.total(context, decodes, steps)
+        return total
+
+    def _constant(self, tokens: int, sequences: int, sampled: int) -> int:
+        """The part of a step that does not depend on any context."""
+        total = self._tokens(tokens) + (self._rows(sampled) if sampled else 0)
+        return total + (self._sequences(sequences) if sequences else 0)
+
+    def _prompt_attention(self, shape: BatchShape, steps: int) -> int:
+        """Attention of the prompts' new tokens; a single chunk moves on by itself every step."""
+        _, _, prefills, new, cached, pairs, _ = shape
+        curve = self._prompt_curve(new)
+        if prefills == 1:
+            return curve.total(cached, new, steps)
+        alone = self._prompt_curve(new // prefills or 1)(cached // prefills)
+        longest = max(alone, self._read * (cached + new), several(curve, new, pairs))
+        return steps * longest
+
+    def _prompt_curve(self, new: int) -> Curve:
+        curve = self._prompts.get(new)
+        if curve is None:
+            curve = self._prompts[new] = self._prompt_table.curve(new)
+        return curve
+
+    def _reading_bound(self) -> int:
+        """Picoseconds per token of a prompt's context or chunk for reading its KV, at least."""
+        unlimited = (op for op in self.some("prompt") if op.demand(1, 2**40).bytes > 2**38)
+        size = sum(op.runs * op.demand(1, 2**40).bytes / 2**40 for op in unlimited)
+        return ceil(PICOSECONDS * size / self.gpu.bandwidth)
+
+    # Operators as curves of their arguments.
+
+    def some(self, per: Per) -> list[Operator]:
+        """Operators whose time depends on the same thing."""
+        return [operator for operator in self.operators if operator.per == per]
+
+    def settled(self, operator: Operator, x: float, y: float = 0.0) -> Estimate:
+        """Microseconds of all runs of an operator on this GPU, never below the physical bound."""
+        found, demand = operator.estimate(x, y), operator.demand(x, y)
+        bound = demand.bound(self.gpu)
+        if self.gpu.name != self.timed.name:
+            its = demand.bound(self.timed)
+            before, after = (
+                (its, bound) if its else (1 / self.timed.bandwidth, 1 / self.gpu.bandwidth)
+            )
+            found = rescaled(found, before, after, self.profile.launch, "projected")
+        low, high = max(found.low, bound), max(found.high, bound)
+        return Estimate(max(found.time, bound), low, high, found.provenance).scaled(operator.runs)
+
+    def bound(self, operator: Operator, x: float, y: float = 0.0) -> float:
+        """Microseconds below which no GPU with these peaks can run it."""
+        return operator.runs * operator.demand(x, y).bound(self.gpu)
+
+    def curve(self, operators: Sequence[Operator]) -> Curve:
+        """Time of operators by the one number that they depend on."""
+        knots = {1, *SMALL}
+        for operator in operators:
+            knots |= set(self._knots(operator))
+        at = sorted(knots)
+        return Curve(
+            [0, *at], summed(operators, lambda op, x: self.settled(op, x).time, [at[0], *at])
+        )
+
+    def _knots(self, operator: Operator) -> list[int]:
+        """Counts at which an operator was timed; bytes and reads are linear enough without."""
+        table = self.profile.table(operator.table)
+        return table.xs if table.axes[-1] in ("m", "tokens", "rows") else [256, 2048, 8192, 16384]
+
+    def decode_surface(self, operators: Sequence[Operator]) -> Surface:
+        """Time of decode attention by batch and mean context."""
+        contexts = {0, *PAST_TABLES, *self._limits(operators)}
+        for operator in operators:
+            contexts |= (
+                set(self.profile.table(operator.table).xs) if operator.table != "copy" else {1}
+            )
+        columns = sorted(contexts)
+        return self._surface(operators, BATCHES, columns)
+
+    def prompt_surface(self, operators: Sequence[Operator]) -> Surface:
+        """Time of prompt attention by new tokens and past."""
+        series = self.profile.series("prefill_attention")
+        rows = sorted({int(one["at"][-1]) for one in series})
+        past = {
+            0,
+            *PAST_TABLES,
+            *self._limits(operators),
+            *self.profile.table("prefill_attention").xs,
+        }
+        return self._surface(operators, [*rows, 2 * rows[-1], 4 * rows[-1]], sorted(past))
+
+    def _limits(self, operators: Sequence[Operator]) -> set[int]:
+        """Contexts beyond which an operator needs no more."""
+        limits = set()
+        for operator in operators:
+            most = operator.demand(1, 2**40).bytes
+            if most and operator.demand(1, 2**39).bytes == most:
+                limits.add(
+                    round(most / (operator.demand(1, 1).bytes - operator.demand(1, 0).bytes))
+                )
+        return limits
+
+    def _surface(
+        self, operators: Sequence[Operator], rows: Sequence[int], columns: Sequence[int]
+    ) -> Surface:
+        values: list[list[float]] = []
+        for row in rows:
+            line = summed(operators, lambda op, x, row=row: self.settled(op, row, x).time, columns)  # type: ignore[misc]
+            for i, value in enumerate(line):
+                before = (line[i - 1] if i else 0.0, values[-1][i] if values else 0.0)
+                line[i] = max(value, *before)
+            values.append(line)
+        return Surface(rows, columns, values)
+
+
+def summed(
+    operators: Sequence[Operator], look: Callable[[Operator, int], float], at: Sequence[int]
+) -> list[float]:
+    """Picoseconds of all operators together at each of ``at``."""
+    return [PER_MICROSECOND * sum(look(operator, x) for operator in operators) for x in at]
+
+
+def several(curve: Curve, new: int, pairs: int) -> int:
+    """Several prompts of ``new`` tokens in all, as one prompt with as many query-key pairs."""
+    full = new * (new + 1) // 2
+    if pairs >= full:
+        return curve((pairs - full) // new)
+    return -(-curve(0) * pairs // full)
+
+
+def profile_for(gpu: Gpu) -> Profile:
+    """The shipped profile that was measured on the GPU, or the first of all."""
+    profiles = [load_profile(name) for name in shipped()]
+    if not profiles:
+        raise ConfigError("no profile is shipped; give one with --set cost_model.profile=FILE")
+    return next((profile for profile in profiles if profile.gpu == gpu.name), profiles[0])
+
+
+def is_measured(gpu: Gpu) -> bool:
+    """Whether a profile measured on this GPU is shipped."""
+    return any(load_profile(name).gpu == gpu.name for name in shipped())
