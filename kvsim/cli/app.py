@@ -35,6 +35,7 @@ COMMANDS = {
         "kvsim.cli.compare:compare", "Compare allocators on a trace, or finished runs."
     ),
     "show": Lazy("kvsim.cli.show:show", "Print the summary of a finished run."),
+    "sweep": Lazy("kvsim.cli.sweep:app", "Run many configurations of a matrix; resumable."),
     "size": Lazy("kvsim.cli.size:size", "Size the KV cache of a model on a GPU."),
     "step-time": Lazy(
         "kvsim.cli.step_time:step_time", "Compose the time of an iteration from measured operators."
