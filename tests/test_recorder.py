@@ -11,6 +11,7 @@ from kvsim.analysis.summary import mean_parts
 from kvsim.core import BatchShape, Request, picoseconds
 from kvsim.simulation.recorder import BATCH_ROWS, REPLICA_SAMPLES, Recorder
 from kvsim.tables import POOL_PARTS, Limits
+from kvsim.workload.fields import MAX_SECONDS
 from tests.recorded import SLOTS, Kept, Pool, leap, served
 
 
@@ -41,6 +42,20 @@ def test_a_rejected_request_keeps_its_reason_and_has_no_times_but_its_arrival() 
     assert math.isnan(sink.table.finished[1])
     assert math.isnan(sink.table.scheduled[1])
     assert sink.table.served().row.tolist() == [0]
+
+
+def test_the_longest_trace_that_is_believed_is_recorded() -> None:
+    sink, late = Kept(), MAX_SECONDS
+    recorder = Recorder(2, SLOTS, sink)
+    leap(recorder, late, late + 1, Pool(held=9))
+    recorder.gap(picoseconds(late))
+    recorder.finished(served(0, late, gap=late, output=2), 0)
+    recorder.rejected(Request(1, late, 10**6, 5), 0, picoseconds(late), "too long")
+    samples = recorder.close().samples
+    assert sink.table.arrival.tolist() == [late, late]
+    assert sink.table.finished[0] == 2 * late + 0.5
+    assert max(sink.seconds) == late
+    assert samples.time.max() == late + 1
 
 
 def test_requests_leave_in_batches_in_the_order_of_completion() -> None:

@@ -21,7 +21,7 @@ from kvsim.tables import (
 )
 
 if TYPE_CHECKING:
-    from kvsim.tables import Ints
+    from kvsim.tables import Floats, Ints
 
 BATCH_ROWS = 65_536
 """Requests, or leaps, that are passed on together."""
@@ -33,6 +33,8 @@ FEWEST_SAMPLES = 256
 
 _REQUEST_NUMBERS = 11
 _SAMPLE_NUMBERS = 11
+# Numbers are kept as floats of 64 bits: whole up to 2^53, and an instant, which in picoseconds would
+# outgrow an integer of 64 bits after 106 days, is rounded as it would be for the tables anyway.
 
 
 class _Instant(NamedTuple):
@@ -71,7 +73,7 @@ class _Track:
         """When its latest iteration ended."""
         self.idle = Usage(0, 0, 0, 0, 0, total_slots)
         """The pool while nothing runs."""
-        self.samples = array("q")
+        self.samples = array("d")
         self.first = self.due = self.interval = 0
 
     def totals(self) -> ReplicaTotals:
@@ -111,13 +113,13 @@ class Recorder:
         self._new_gaps()
 
     def _new_requests(self) -> None:
-        self._requests = array("q")
+        self._requests = array("d")
         self._ids: list[str | None] = []
         self._reasons: list[str | None] = []
 
     def _new_gaps(self) -> None:
-        self._gaps = array("q")
-        self._gap_counts = array("q")
+        self._gaps = array("d")
+        self._gap_counts = array("d")
 
     # Requests.
 
@@ -234,7 +236,7 @@ class Recorder:
         """Drop every other sample and take them half as often from now on."""
         rows = len(track.samples) // _SAMPLE_NUMBERS
         kept = _matrix(track.samples, _SAMPLE_NUMBERS)[1::2]
-        track.samples = array("q", kept.tobytes())
+        track.samples = array("d", kept.tobytes())
         track.interval = max(2 * track.interval, 2 * (now - track.first) // rows)
         track.due = now + track.interval
 
@@ -258,7 +260,7 @@ class Recorder:
         times = columns[2:6] / PICOSECONDS
         refused = np.array([reason is not None for reason in self._reasons], dtype=bool)
         times[1:, refused] = np.nan
-        numbers = (*columns[:2], *times, *columns[6:])
+        numbers = (*_whole(columns[:2]), *times, *_whole(columns[6:]))
         # mypy cannot count the columns.
         table = RequestTable(*numbers, self._ids, self._reasons)  # type: ignore[call-arg]
         self._new_requests()
@@ -269,7 +271,7 @@ class Recorder:
 
         gaps, counts = np.array(self._gaps), np.array(self._gap_counts)
         self._new_gaps()
-        self._sink.gaps(gaps / PICOSECONDS, counts)
+        self._sink.gaps(gaps / PICOSECONDS, _whole(counts))
 
     def _sample_table(self) -> SampleTable:
         import numpy as np
@@ -277,11 +279,17 @@ class Recorder:
         rows = [_matrix(track.samples, _SAMPLE_NUMBERS) for track in self._tracks]
         replicas = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
         columns = np.concatenate(rows).T.copy()
-        return SampleTable(columns[0] / PICOSECONDS, replicas, *columns[1:])
+        return SampleTable(columns[0] / PICOSECONDS, replicas, *_whole(columns[1:]))
 
 
-def _matrix(numbers: array[int], columns: int) -> Ints:
+def _whole(numbers: Floats) -> Ints:
+    import numpy as np
+
+    return numbers.astype(np.int64)
+
+
+def _matrix(numbers: array[float], columns: int) -> Floats:
     """A view of a flat row-major array as a matrix."""
     import numpy as np
 
-    return np.frombuffer(numbers, dtype=np.int64).reshape(-1, columns)
+    return np.frombuffer(numbers, dtype=np.float64).reshape(-1, columns)
