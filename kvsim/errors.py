@@ -40,6 +40,12 @@ class SloError(KvsimError):
     exit_code = 5
 
 
+def shown(value: object) -> str:
+    """A value as an error message shows it: on one line and not longer than a glance."""
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:36]}..."
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     """An error for a name that is not in a registry, suggesting the nearest one that is."""
     choices = sorted(known)
@@ -47,4 +53,4 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     near = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
     hint = f"; did you mean {lowered[near[0]]!r}?" if near else ""
     listed = ", ".join(choices) if len(choices) <= 16 else f"{len(choices)} names"
-    return ConfigError(f"unknown {kind} {name!r}{hint} (known: {listed})")
+    return ConfigError(f"unknown {kind} {shown(name)}{hint} (known: {listed})")

@@ -19,6 +19,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 from kvsim.analysis.latency import latencies
 from kvsim.analysis.timeseries import grid, resample
 from kvsim.errors import ConfigError
+from kvsim.files import whole_file, written
 from kvsim.report import PARTS, subtitle
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ def write_plots(result: RunResult, folder: Path) -> list[Path]:
     if not len(result.requests.served()):
         raise ConfigError(f"run {result.name!r} completed no request: there is nothing to draw")
     series = _series(result)
-    folder.mkdir(parents=True, exist_ok=True)
+    with written(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     return [
         _save(
             folder / "kv_memory.png", result, 1, lambda axes: _draw_memory(axes[0], result, series)
@@ -112,9 +114,8 @@ def _save(path: Path, result: RunResult, panels: int, draw: Callable[[list[Axes]
             color=_QUIET,
         )
         figure.align_ylabels()
-        partial = path.with_name(f".{path.name}.partial")
-        figure.savefig(partial, format="png", dpi=140, metadata={"Software": "kvsim"})
-    partial.rename(path)
+        with whole_file(path) as file:
+            figure.savefig(file, format="png", dpi=140, metadata={"Software": "kvsim"})
     return path
 
 

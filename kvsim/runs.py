@@ -11,8 +11,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
 from kvsim.errors import ConfigError
+from kvsim.files import whole_file, written
 
 if TYPE_CHECKING:
     from kvsim.analysis.summary import Deployment, Summary
@@ -145,7 +145,7 @@ class Recording:
     def _open(self, out: Path) -> None:
         from kvsim.parquet import RequestWriter
 
-        with _written(out):
+        with written(out):
             out.parent.mkdir(parents=True, exist_ok=True)
             self._folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
             self._writer = RequestWriter(self._folder / REQUESTS)
@@ -165,7 +165,7 @@ class Recording:
         """Take requests that ended."""
         self._statistics.requests(table)
         if self._writer is not None:
-            with _written(self._out):
+            with written(self._out):
                 self._writer.write(table)
         if self._kept is not None:
             self._kept.append(table)
@@ -183,7 +183,7 @@ class Recording:
 
         summary = summarise(self._statistics, engine, deployment)
         if self._out is not None:
-            with _written(self._out):
+            with written(self._out):
                 self._place(self._out, manifest, summary, engine.samples)
             return RunResult(self._out.name, manifest, summary, self._out)
         tables = None
@@ -204,15 +204,6 @@ class Recording:
         self._folder.chmod(0o755)
         _replace(self._folder, out)
         self._folder = None
-
-
-@contextmanager
-def _written(out: Path | None) -> Iterator[None]:
-    """Turn a failure of the file system into one line."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(f"{out}: cannot be written: {error.strerror or error}") from None
 
 
 def _refuse_foreign(out: Path, *, overwrite: bool) -> None:
@@ -250,9 +241,8 @@ def to_json(value: object) -> bytes:
 
 def write_json(path: Path, value: object) -> None:
     """Write JSON that appears whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(to_json(value))
-    partial.rename(path)
+    with whole_file(path) as file:
+        file.write(to_json(value))
 
 
 def load_run(path: Path) -> RunResult:

@@ -25,10 +25,12 @@ from pydantic import (
     model_validator,
 )
 
-from kvsim.errors import ConfigError, unknown
+from kvsim.errors import ConfigError, shown, unknown
 from kvsim.slo import read_slos
 
 Scalar = str | int | float | bool | None
+MOST = 10**12
+"""Largest count of anything: its product with another that is bounded fits into 64 bits."""
 
 
 def setting(default: object, panel: str, help: str, **bounds: Any) -> Any:
@@ -75,7 +77,7 @@ class Workload(Settings):
     speedup: PositiveFloat | None = setting(
         None, "Workload", "Replay the arrivals this many times faster."
     )
-    limit: PositiveInt | None = setting(None, "Workload", "Stop after this many requests.")
+    limit: PositiveInt | None = setting(None, "Workload", "Stop after this many requests.", le=MOST)
     start: float | None = setting(None, "Workload", "Skip what arrives before this second.", ge=0)
     duration: PositiveFloat | None = setting(
         None, "Workload", "Seconds of the trace to replay, from the start."
@@ -90,7 +92,7 @@ class Workload(Settings):
         "error", "Workload", "A malformed row ends the run (error) or is counted (skip)."
     )
     hash_block: PositiveInt | None = setting(
-        None, "Workload", "Tokens that a hash id stands for, where the trace does not say."
+        None, "Workload", "Tokens that a hash id stands for, where the trace does not say.", le=MOST
     )
     think_time_cap: float | None = setting(
         None, "Workload", "Longest pause between the turns of a session, seconds.", ge=0
@@ -103,8 +105,12 @@ class Scenario(Settings):
 
     model: str = setting("llama-3-8b", "Model and GPU", "Model by name, or a config.json.")
     gpu: str = setting("h200", "Model and GPU", "GPU by name.")
-    tensor_parallel_size: PositiveInt = setting(1, "Model and GPU", "GPUs that share each layer.")
-    pipeline_parallel_size: PositiveInt = setting(1, "Model and GPU", "GPUs that share the layers.")
+    tensor_parallel_size: PositiveInt = setting(
+        1, "Model and GPU", "GPUs that share each layer.", le=1024
+    )
+    pipeline_parallel_size: PositiveInt = setting(
+        1, "Model and GPU", "GPUs that share the layers.", le=1024
+    )
     weight_dtype: str = setting("auto", "Model and GPU", "Type of the weights; auto: as released.")
     gpu_memory_utilization: float = setting(
         0.92, "Model and GPU", "Share of the GPU's memory that the engine may use.", gt=0, le=1
@@ -115,7 +121,7 @@ class Scenario(Settings):
     )
     block_size: PositiveInt = setting(16, "KV cache", "Tokens in a block.", le=65_536)
     num_gpu_blocks_override: PositiveInt | None = setting(
-        None, "KV cache", "Blocks of each replica, instead of as many as fit."
+        None, "KV cache", "Blocks of each replica, instead of as many as fit.", le=MOST
     )
     enable_prefix_caching: bool = setting(True, "KV cache", "Whether prefixes are kept and reused.")
     allocator: Component = setting("paged", "KV cache", "Allocator by name, or module:Class.")
@@ -125,16 +131,22 @@ class Scenario(Settings):
     )
     scheduler: Component = setting("chunked", "Scheduling", "Scheduler by name, or module:Class.")
     max_model_len: PositiveInt | None = setting(
-        None, "Scheduling", "Longest prompt and answer together; without, what fits in the pool."
+        None,
+        "Scheduling",
+        "Longest prompt and answer together; without, what fits in the pool.",
+        le=MOST,
     )
     max_num_seqs: PositiveInt | None = setting(
-        None, "Scheduling", "Sequences that may run at once; without, what vLLM takes on the GPU."
+        None,
+        "Scheduling",
+        "Sequences that may run at once; without, what vLLM takes on the GPU.",
+        le=MOST,
     )
     max_num_batched_tokens: PositiveInt | None = setting(
-        None, "Scheduling", "Tokens in an iteration; without, what vLLM takes on the GPU."
+        None, "Scheduling", "Tokens in an iteration; without, what vLLM takes on the GPU.", le=MOST
     )
     long_prefill_token_threshold: int = setting(
-        0, "Scheduling", "Longest chunk of a prompt in one iteration; 0 is no limit.", ge=0
+        0, "Scheduling", "Longest chunk of a prompt in one iteration; 0 is no limit.", ge=0, le=MOST
     )
     watermark: float = setting(
         0.0, "Scheduling", "Share of the pool that admissions leave free.", ge=0, lt=1
@@ -241,7 +253,7 @@ def _explained(
 
 
 def _shown(value: object) -> str:
-    return repr(value) if not isinstance(value, float) or math.isfinite(value) else str(value)
+    return shown(value) if not isinstance(value, float) or math.isfinite(value) else str(value)
 
 
 def _put(settings: dict[str, Any], name: str, value: object) -> None:

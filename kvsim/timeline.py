@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
+from kvsim.files import whole_file
 from kvsim.tables import POOL_PARTS, RequestTable, SampleTable
 
 if TYPE_CHECKING:
@@ -42,8 +43,7 @@ def write_timeline(result: RunResult, path: Path) -> int:
     """Write the timeline of a run; returns how many requests it shows (:data:`MOST_REQUESTS`)."""
     served = result.requests.served()
     spans = _spans(served)
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
+    with whole_file(path) as file:
         about = {"run": result.name, "requests": len(served), "requests_shown": len(spans)}
         file.write(b'{"displayTimeUnit":"ms","otherData":' + orjson.dumps(about))
         file.write(b',"traceEvents":[\n')
@@ -52,7 +52,6 @@ def write_timeline(result: RunResult, path: Path) -> int:
             file.write(separator + orjson.dumps(event))
             separator = b",\n"
         file.write(b"\n]}\n")
-    partial.rename(path)
     return len(spans)
 
 

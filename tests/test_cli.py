@@ -6,16 +6,19 @@ import csv
 import json
 import os
 import re
+import resource
 import shlex
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from kvsim.cli.app import COMMANDS, run
+from kvsim.scenario import Scenario, Workload
 
 ROOT = Path(__file__).resolve().parent.parent
 ROW = '{{"arrival": {0}, "prompt_tokens": {1}, "output_tokens": 20, "hash_ids": [0, {2}]}}\n'
@@ -198,7 +201,19 @@ def test_two_runs_write_the_same_bytes(trace, tmp_path, capsys) -> None:
         ("replay TRACE --format mooncak", 2, "did you mean 'mooncake'?"),
         ("replay TRACE --plots", 2, "--plots needs --out"),
         ("replay TRACE --trace-out FOLDER/none/x.json", 2, "is not a folder"),
+        ("replay TRACE --trace-out FOLDER", 2, "is a directory"),
+        ("replay TRACE --trace-out ..", 2, "is a directory"),
+        ("replay TRACE --trace-out /", 2, "is a directory"),
+        ("replay TRACE --trace-out TRACE", 2, "is the trace that is replayed"),
+        ("trace convert TRACE . --to kvsim", 2, "is a directory"),
+        ("trace convert TRACE / --to parquet", 2, "is a directory"),
         ("replay TRACE --fail-on ttft", 2, "must be like ttft=2s"),
+        ("replay TRACE --speedup 1e-300", 2, "--speedup is 1e-300"),
+        ("replay TRACE --request-rate 1e-300", 2, "--request-rate is 1e-300"),
+        ("replay TRACE --speedup 1e-9", 2, "spreads the trace over"),
+        ("replay TRACE --arrival gamma --burstiness 1e-300", 2, "--burstiness is 1e-300"),
+        ("trace info TRACE --limit 99999999999999999999", 2, "--limit is"),
+        ("trace generate FOLDER/x.jsonl --turns fixed:1e9", 2, "at most 1,000"),
         ("replay nowhere.jsonl", 3, "nowhere.jsonl"),
         ("replay FOLDER", 3, "directory"),
         ("replay TRACE --model llama-3-70b --gpu h100", 4, "does not fit"),
@@ -219,6 +234,25 @@ def test_a_mistake_is_one_line_with_its_exit_code(
     found, line = mistake(capsys, *arguments.split())
     assert found == code, line
     assert message in line
+
+
+HUGE = "9" * 20
+COUNTS = [
+    name
+    for kind in (Scenario, Workload)
+    for name, field in kind.model_fields.items()
+    if int in {field.annotation, *get_args(field.annotation)}
+]
+
+
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("value", [HUGE, "9" * 2000, f"-{HUGE}", "-1"])
+def test_no_count_is_too_large_to_be_refused_in_a_short_line(capsys, trace, name, value) -> None:
+    flag = f"--{name.replace('_', '-')}"
+    code, line = mistake(capsys, "replay", trace, f"{flag}={value}")
+    assert code == 2
+    assert flag in line
+    assert len(line) < 200
 
 
 @pytest.mark.parametrize(
@@ -290,6 +324,55 @@ def test_a_reader_that_leaves_early_is_no_error(trace) -> None:
     command = f"{shlex.quote(sys.executable)} -m kvsim replay {shlex.quote(trace)} | true"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("command", ["replay TRACE", "replay TRACE --json", "size", "--help"])
+@pytest.mark.parametrize("redirection", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+def test_a_stream_that_is_closed_from_the_start_is_no_error(trace, command, redirection) -> None:
+    command = command.replace("TRACE", shlex.quote(trace))
+    line = f"{shlex.quote(sys.executable)} -m kvsim {command} {redirection}"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", ["replay TRACE", "trace convert TRACE -", "size", "--help"])
+def test_an_output_that_cannot_be_written_is_one_line(trace, command) -> None:
+    command = command.replace("TRACE", shlex.quote(trace))
+    line = f"{shlex.quote(sys.executable)} -m kvsim {command} 1</dev/null"  # open, but for reading
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "kvsim: error: standard output: Bad file descriptor\n"
+
+
+FULL = {
+    "convert": "trace convert TRACE out.jsonl",
+    "packed": "trace generate out.jsonl.gz",
+    "parquet": "trace generate out.parquet",
+    "run": "replay TRACE --json --out out",
+    "timeline": "replay TRACE --json --trace-out out.json",
+}
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_a_full_disk_is_one_line_and_leaves_nothing(trace, tmp_path, name) -> None:
+    arguments = FULL[name].replace("TRACE", trace).split()
+    folder = tmp_path / "full"
+    folder.mkdir()
+    with (tmp_path / "printed").open("wb") as printed:
+        done = subprocess.run(
+            [sys.executable, "-m", "kvsim", *arguments],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+            stdout=printed,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("kvsim: error: ")
+    assert done.stderr.count("\n") == 1
+    assert not list(folder.iterdir())
 
 
 # What the project's pages promise.

@@ -11,6 +11,7 @@ import typer
 from kvsim.cli.common import flag_option, with_scenario
 from kvsim.cli.output import Output, show_results
 from kvsim.errors import ConfigError
+from kvsim.files import require_file_name
 from kvsim.scenario import Scenario
 from kvsim.slo import read_bound, require
 
@@ -53,8 +54,8 @@ def replay(
 
     if plots and out is None:
         raise ConfigError("--plots needs --out: the figures go into the run's folder")
-    if trace_out is not None and not trace_out.parent.is_dir():
-        raise ConfigError(f"--trace-out {trace_out}: {trace_out.parent} is not a folder")
+    if trace_out is not None:
+        _require_place(trace_out, trace)
     bounds = [read_bound(text) for text in fail_on or ()]
     result = simulate(
         scenario,
@@ -72,6 +73,15 @@ def replay(
     draw(result, out / "plots" if plots and out is not None else None, trace_out)
     show_results([result], output)
     require(bounds, result.summary)
+
+
+def _require_place(trace_out: Path, trace: str) -> None:
+    """Refuse, before anything is simulated, a place where no timeline can be written."""
+    require_file_name(trace_out)
+    if not trace_out.parent.is_dir():
+        raise ConfigError(f"--trace-out {trace_out}: {trace_out.parent} is not a folder")
+    if trace_out.exists() and Path(trace).exists() and trace_out.samefile(trace):
+        raise ConfigError(f"--trace-out {trace_out}: is the trace that is replayed")
 
 
 def draw(result: RunResult, plots: Path | None, timeline: Path | None) -> None:

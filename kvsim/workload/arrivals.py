@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kvsim.errors import ConfigError, unknown
 from kvsim.workload.distributions import is_positive, require
+from kvsim.workload.timeline import SHAPES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,7 +53,9 @@ class Renewal:
     shape: float = 1.0
 
     def __post_init__(self) -> None:
-        require(is_positive(self.shape), f"gamma:{self.shape:g}", "gamma:SHAPE with SHAPE > 0")
+        least, most = SHAPES
+        accepted = f"gamma:SHAPE with SHAPE from {least:g} to {most:g}"
+        require(least <= self.shape <= most, f"gamma:{self.shape:g}", accepted)
 
     def times(self, rate: float, rng: np.random.Generator) -> Iterator[Floats]:
         now = 0.0

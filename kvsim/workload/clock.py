@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kvsim.workload.fields import MAX_SECONDS, Record, shown, wrong
+from kvsim.errors import shown
+from kvsim.workload.fields import MAX_SECONDS, Record, wrong
 from kvsim.workload.ledger import BadRow, Ledger
 
 A_DAY = 86_400.0

@@ -13,6 +13,7 @@ from hashlib import blake2b
 
 import orjson
 
+from kvsim.errors import shown
 from kvsim.workload.ledger import BadRow
 
 Record = dict[str, object]
@@ -28,12 +29,6 @@ CHARACTERS_PER_TOKEN = 3.84
 TOKENS = f"a whole number from 1 to {MAX_TOKENS:,}"
 SECONDS = f"a number from 0 to {MAX_SECONDS:,.0f}"
 IDS = f"a list of whole numbers from 0 to {MAX_ID}"
-
-
-def shown(value: object) -> str:
-    """A value as an error message shows it: on one line and not longer than a glance."""
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:36]}..."
 
 
 def wrong(record: Record, field: str, accepted: str) -> BadRow:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 SINGLE = "fixed:1"
+MOST_TURNS = 1_000
+"""Of a session, on average."""
 
 
 class _Turns(NamedTuple):
@@ -48,6 +50,7 @@ class _Generator:
 
         self.spec = spec
         self.turns = distribution(spec.sessions.turns, lambda _: None)
+        _require_few(self.turns, spec.sessions.turns)
         self.think = distribution(spec.sessions.think_time, lambda request: request.think_time)
         self.new = distribution(spec.prompt, lambda request: request.prompt_tokens)
         self.output = distribution(spec.output, lambda request: request.output_tokens)
@@ -110,6 +113,14 @@ class _Generator:
                 next(self.rows), arrival, prompt, output, ids, block if ids else 0, name, think_time
             )
         self.next_id = highest
+
+
+def _require_few(turns: Distribution, text: str) -> None:
+    """Some thousand sessions are drawn at once: their turns must fit into the memory."""
+    if not turns.mean <= MOST_TURNS:
+        raise ConfigError(
+            f"--turns {text} is {turns.mean:g} turns on average; accepted: at most {MOST_TURNS:,}"
+        )
 
 
 def _whole(kind: Distribution, rng: np.random.Generator, size: int, most: int) -> Ints:

@@ -6,12 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from kvsim.errors import ConfigError, unknown
-from kvsim.workload.fields import shown
+from kvsim.errors import ConfigError, shown, unknown
+from kvsim.workload.fields import MAX_TOKENS
 from kvsim.workload.ledger import Ledger, OnBadRow
 from kvsim.workload.readers import READERS
+from kvsim.workload.timeline import SHAPES
 
 Arrival = Literal["as-is", "poisson", "gamma"]
+FASTEST = 1e9
+"""Bound of a rate (a second) or of a speedup, and with its inverse of what slows down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +59,31 @@ class TraceOptions:
         self._check_arrival()
 
     def _check_whole(self) -> None:
-        for name, value, least in (
-            ("limit", self.limit, 1),
-            ("hash-block", self.hash_block, 1),
-            ("seed", self.seed, 0),
+        for name, value, least, most in (
+            ("limit", self.limit, 1, 10**12),
+            ("hash-block", self.hash_block, 1, MAX_TOKENS),
+            ("seed", self.seed, 0, 2**63 - 1),
         ):
-            if value is not None and (type(value) is not int or value < least):
-                raise refused(name, value, f"a whole number of at least {least}")
+            if value is not None and (type(value) is not int or not least <= value <= most):
+                raise refused(name, value, f"a whole number from {least} to {most:,}")
 
     def _check_positive(self) -> None:
         for name, value in (("start", self.start), ("think-time-cap", self.think_time_cap)):
             if value is not None and not 0 <= value < math.inf:
                 raise refused(name, value, "a number of seconds, 0 or more")
-        for name, value in (("duration", self.duration), ("speedup", self.speedup)):
-            if value is not None and not 0 < value < math.inf:
-                raise refused(name, value, "a number above 0")
-        if self.request_rate is not None and not self.request_rate > 0:
-            raise refused("request-rate", self.request_rate, "requests per second above 0, or inf")
-        if not 0 < self.burstiness < math.inf:
-            raise refused("burstiness", self.burstiness, "a number above 0 (1 is Poisson)")
+        if self.duration is not None and not 0 < self.duration < math.inf:
+            raise refused("duration", self.duration, "a number of seconds above 0")
+        if not 1 / FASTEST <= self.speedup <= FASTEST:
+            raise refused("speedup", self.speedup, f"a factor from {1 / FASTEST:g} to {FASTEST:g}")
+        rate = self.request_rate
+        if rate is not None and rate != math.inf and not 1 / FASTEST <= rate <= FASTEST:
+            accepted = f"requests per second from {1 / FASTEST:g} to {FASTEST:g}, or inf"
+            raise refused("request-rate", rate, accepted)
+        least, most = SHAPES
+        if not least <= self.burstiness <= most:
+            raise refused(
+                "burstiness", self.burstiness, f"a number from {least:g} to {most:g} (1 is Poisson)"
+            )
 
     def _check_arrival(self) -> None:
         if self.burstiness != 1 and self.arrival != "gamma":

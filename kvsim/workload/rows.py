@@ -6,8 +6,8 @@ import csv
 from collections.abc import Callable, Iterator
 
 from kvsim.core import Request
-from kvsim.errors import TraceError
-from kvsim.workload.fields import MAX_TOKENS, SECONDS, TOKENS, shown
+from kvsim.errors import TraceError, shown
+from kvsim.workload.fields import MAX_TOKENS, SECONDS, TOKENS
 from kvsim.workload.ledger import BadRow, Ledger
 from kvsim.workload.source import Source
 

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 
 from kvsim.errors import ConfigError, unknown
+from kvsim.workload.fields import MAX_TOKENS
+from kvsim.workload.options import FASTEST
 
 MOST = 1_000_000_000_000
 
@@ -72,10 +74,14 @@ class WorkloadSpec:
     """Longest prompt and answer together; longer ones are cut, conversations end before."""
 
     def __post_init__(self) -> None:
-        for name in ("requests", "hash_block", "max_tokens"):
-            need_whole(name.replace("_", "-"), getattr(self, name), 1)
-        if not 0 < self.rate < math.inf:
-            raise ConfigError(f"--rate is {self.rate}; accepted: requests per second above 0")
+        need_whole("requests", self.requests, 1)
+        need_whole("hash-block", self.hash_block, 1, MAX_TOKENS)
+        need_whole("max-tokens", self.max_tokens, 1, MAX_TOKENS)
+        if not 1 / FASTEST <= self.rate <= FASTEST:
+            raise ConfigError(
+                f"--rate is {self.rate}; accepted: requests per second from {1 / FASTEST:g} to "
+                f"{FASTEST:g}"
+            )
         if self.prefix.tokens + 2 > self.max_tokens:
             raise ConfigError(
                 f"--prefix-tokens {self.prefix.tokens} leaves no room for a prompt in --max-tokens "

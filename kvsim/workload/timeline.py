@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvsim.core import Request
+from kvsim.errors import ConfigError
+from kvsim.workload.fields import MAX_SECONDS
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
 _DRAWN_AT_ONCE = 4096
+SHAPES = (1e-3, 1e6)
+"""Least and largest shape of gamma gaps: outside they are nothing but 0, or but their mean."""
 
 
 def window(requests: Iterator[Request], start: float, duration: float) -> Iterator[Request]:
@@ -83,6 +87,18 @@ def redrawn(requests: Iterator[Request], gaps: Iterator[float]) -> Iterator[Requ
         if request.arrival is not None:
             now += next(gaps)
             request = request._replace(arrival=now)
+        yield request
+
+
+def within_bounds(requests: Iterator[Request]) -> Iterator[Request]:
+    """The same requests; ``ConfigError`` when they are spread over more time than is believed."""
+    for request in requests:
+        at = request.think_time if request.arrival is None else request.arrival
+        if at is not None and at > MAX_SECONDS:
+            raise ConfigError(
+                f"--speedup or --request-rate spreads the trace over {at:g} s and more; accepted: at "
+                f"most {MAX_SECONDS:,.0f} s"
+            )
         yield request
 
 

@@ -9,8 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from kvsim.core import Request
-from kvsim.errors import ConfigError, TraceError
-from kvsim.workload.fields import shown
+from kvsim.errors import ConfigError, TraceError, shown
 from kvsim.workload.head import HEAD, LONG_HEAD, Head, read_head
 from kvsim.workload.ledger import Ledger
 from kvsim.workload.options import TraceOptions
@@ -24,6 +23,7 @@ from kvsim.workload.timeline import (
     sped_up,
     stretched,
     window,
+    within_bounds,
 )
 
 UNTIMED = "the trace has no arrival times, all requests arrive at 0; --request-rate spreads them"
@@ -104,9 +104,9 @@ class Trace:
         if options.arrival != "as-is" or (rate is not None and not self.timed):
             return self._drawn(rate)
         if rate is not None:
-            return stretched(self._recorded(), self._own_rate() / rate)
+            return within_bounds(stretched(self._recorded(), self._own_rate() / rate))
         if options.speedup != 1:
-            return sped_up(self._recorded(), options.speedup)
+            return within_bounds(sped_up(self._recorded(), options.speedup))
         return self._recorded()
 
     def _drawn(self, rate: float | None) -> Iterator[Request]:
@@ -118,7 +118,7 @@ class Trace:
         requests = self._recorded()
         if self.options.speedup != 1:
             requests = sped_up(requests, self.options.speedup)
-        return redrawn(requests, gaps)
+        return within_bounds(redrawn(requests, gaps))
 
     def _own_rate(self) -> float:
         """Arrivals a second as recorded; reads the trace once."""

@@ -1,13 +1,11 @@
-"""Writing traces: a temporary file that is renamed when it is whole, so nothing half-written stays."""
+"""Writing traces: as JSON lines or Parquet, compressed if their name says so."""
 
 from __future__ import annotations
 
 import gzip
 import io
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import IO
@@ -16,6 +14,7 @@ import orjson
 
 from kvsim.core import Request
 from kvsim.errors import ConfigError, unknown
+from kvsim.files import whole_file
 
 _BATCH = 4096
 Sink = IO[bytes] | gzip.GzipFile
@@ -123,7 +122,10 @@ def write_trace(requests: Iterable[Request], path: str, format_name: str | None 
         sys.stdout.buffer.flush()
         return count
     with whole_file(Path(path)) as file:
-        return write(requests, file)
+        if not path.endswith(".gz"):
+            return write(requests, file)
+        with compressed(file) as packed:
+            return write(requests, packed)
 
 
 def chosen_format(path: str, format_name: str | None) -> str:
@@ -143,26 +145,6 @@ def chosen_format(path: str, format_name: str | None) -> str:
     )
 
 
-@contextmanager
-def whole_file(path: Path) -> Iterator[Sink]:
-    """A file to write that takes its name only when all went well."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    if path.is_dir():
-        raise ConfigError(f"{path}: is a directory; accepted: a file to write")
-    try:
-        raw = part.open("xb")
-    except (OSError, ValueError) as why:
-        reason = getattr(why, "strerror", None) or str(why)
-        raise ConfigError(f"{path}: cannot be written, {reason.lower()}") from None
-    try:
-        with raw:
-            yield from _compressed(raw) if path.name.endswith(".gz") else [raw]
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _compressed(raw: IO[bytes]) -> Iterator[gzip.GzipFile]:
+def compressed(file: IO[bytes]) -> gzip.GzipFile:
     """A gzip stream without a name or a date in it, so that equal content gives equal bytes."""
-    with gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=6, mtime=0) as packed:
-        yield packed
+    return gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=6, mtime=0)

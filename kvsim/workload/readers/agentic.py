@@ -14,12 +14,11 @@ from typing import ClassVar
 import orjson
 
 from kvsim.core import Request
-from kvsim.errors import TraceError
+from kvsim.errors import TraceError, shown
 from kvsim.workload.fields import (
     Record,
     hash_ids,
     seconds,
-    shown,
     tokens,
     wrong,
 )

@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
 from kvsim.core import Request
+from kvsim.errors import shown
 from kvsim.workload.clock import Clock
-from kvsim.workload.fields import shown
 from kvsim.workload.head import Head
 from kvsim.workload.ledger import BadRow, Ledger
 from kvsim.workload.rows import Cells, Table, whole

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from kvsim.core import Request
-from kvsim.errors import TraceError
-from kvsim.workload.fields import Record, estimated_tokens, json_object, shown, wrong
+from kvsim.errors import TraceError, shown
+from kvsim.workload.fields import Record, estimated_tokens, json_object, wrong
 from kvsim.workload.head import Head
 from kvsim.workload.ledger import BadRow, Ledger
 from kvsim.workload.readers.mooncake import ESTIMATED
