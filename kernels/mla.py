@@ -32,7 +32,7 @@ class Tuning(NamedTuple):
     """Programs that are to be resident on a multiprocessor."""
 
 
-FEW_HEADS = Tuning(rows=16, tile=64, warps=4, stages=2, occupancy=2)
+FEW_HEADS = Tuning(rows=16, tile=32, warps=4, stages=3, occupancy=2)
 MANY_HEADS = Tuning(rows=64, tile=64, warps=8, stages=2, occupancy=1)
 
 

@@ -68,9 +68,10 @@ def merge_kernel(
     BATCH: tl.constexpr,
     SEGMENTS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
+    CHUNK: tl.constexpr,
 ):
-    seq, head = tl.program_id(1), tl.program_id(0)
-    seqs, dims = tl.arange(0, BATCH), tl.arange(0, HEAD_DIM)
+    head, seq, chunk = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    seqs, dims = tl.arange(0, BATCH), chunk * CHUNK + tl.arange(0, CHUNK)
     tiles, _ = tile_counts(lengths, seqs, batch, WINDOW, TILE)
     share = tl.maximum(tl.cdiv(tl.sum(tiles), parts), 1)
     begin = tl.sum(tl.where(seqs < seq, tiles, 0))
@@ -79,7 +80,7 @@ def merge_kernel(
     last = tl.where(count > 0, (begin + count - 1) // share + seq, first - 1)
     top = float("-inf")
     total = 0.0
-    acc = tl.zeros([HEAD_DIM], tl.float32)
+    acc = tl.zeros([CHUNK], tl.float32)
     for start in range(first, last + 1, SEGMENTS):
         slots = start + tl.arange(0, SEGMENTS)
         rows = slots.to(tl.int64) * heads + head
@@ -97,7 +98,8 @@ def merge_kernel(
         top = new_top
     result = acc / tl.where(total > 0, total, 1.0)
     tl.store(out + seq * out_stride_seq + head * out_stride_head + dims, result)
-    tl.store(lse + seq * heads + head, tl.where(total > 0, top + tl.log2(total), float("-inf")))
+    log = tl.where(total > 0, top + tl.log2(total), float("-inf"))
+    tl.store(lse + seq * heads + head, log, mask=chunk == 0)
 
 
 def merge_parts(
@@ -118,8 +120,9 @@ def merge_parts(
     length 0 gets zeros and minus infinity.
     """
     batch, heads, head_dim = out.shape
-    segments = triton.next_power_of_2(min(8192 // head_dim, parts // batch + 2))
-    merge_kernel[(heads, batch)](
+    chunk = min(head_dim, 128)
+    segments = triton.next_power_of_2(min(64, parts // batch + 2))
+    merge_kernel[(heads, batch, head_dim // chunk)](
         partial,
         partial_lse,
         lengths,
@@ -135,6 +138,7 @@ def merge_parts(
         BATCH=batch_bound(batch),
         SEGMENTS=segments,
         HEAD_DIM=head_dim,
+        CHUNK=chunk,
         num_warps=4,
     )
 

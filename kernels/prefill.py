@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .paged import LOG2_E, PagedKV, blocks_of, rows_of, scales_of
-from .parts import batch_bound, merge_states, pick, processors
+from .parts import batch_bound, merge_states, pick
 from .products import accumulate, load_query, score, soften, store_halves
 
 
@@ -88,7 +88,7 @@ def prefill_into(
     """As :func:`prefill`, unmerged: split ``i`` of the keys into ``states[i]`` and ``logs[i]``."""
     tokens, heads, head_dim = q.shape
     batch, group = lengths.shape[0], heads // kv.kv_heads
-    tuning = tuning or tuned(q, kv)
+    tuning = tuning or tuned(kv, block_table.shape[1] * kv.block_size)
     k, v, k_scale, v_scale = kv.operands()
     row_tiles = tokens * group // tuning.rows + batch
     _prefill_kernel[(kv.kv_heads, row_tiles, states.shape[0])](
@@ -103,12 +103,11 @@ def prefill_into(
     )  # fmt: skip
 
 
-def tuned(q: Tensor, kv: PagedKV) -> Tuning:
-    """Tall tiles if that keeps the machine busy, small ones where rows are long."""
+def tuned(kv: PagedKV, context: int) -> Tuning:
+    """Tall tiles for long contexts, small ones where rows are long."""
     if kv.head_dim * max(2, kv.k.element_size()) > 256:
         return WIDE
-    programs = q.shape[0] * q.shape[1] // LONG.rows
-    return LONG if programs >= processors(q.device) else SHORT
+    return LONG if context >= 8192 else SHORT
 
 
 @triton.jit(do_not_specialize=["batch", "num_blocks", "total_tokens", "table_stride"])
