@@ -1,4 +1,8 @@
-"""The two kinds of event that a replay needs, ordered within one instant: arrivals, then engines.
+"""The events that a replay needs, in their order within one instant: ends, arrivals, starts.
+
+Iterations end, replica by replica; then requests arrive, those too whose session was answered just
+now; then engines start what they decide. So what happens at an instant does not depend on when its
+events were planned, and leaps, which plan them earlier, change nothing.
 
 SimPy's own timeouts share one priority, and waking, interrupting or composing them costs several
 times as much as an event of our own.
@@ -11,9 +15,17 @@ from collections.abc import Callable
 from simpy import Environment, Event
 from simpy.events import EventPriority
 
-ARRIVAL = EventPriority(1)
-ENGINE = EventPriority(2)
-"""An engine that is ready at the instant of an arrival sees it."""
+ARRIVAL = EventPriority(0)
+
+
+def end_of(replica: int) -> EventPriority:
+    """Before every arrival of the instant, replicas in order of their index."""
+    return EventPriority(replica - (1 << 62))
+
+
+def start_of(replica: int) -> EventPriority:
+    """After every arrival of the instant, replicas in order of their index."""
+    return EventPriority(replica + 1)
 
 
 class Clock(Environment):
@@ -23,6 +35,11 @@ class Clock(Environment):
     def now(self) -> int:
         """Picoseconds since the start of the trace."""
         return self._now  # type: ignore[return-value]  # it starts at 0 and only integers are added
+
+    @property
+    def has_more_now(self) -> bool:
+        """Whether other events share this instant."""
+        return self.peek() == self._now
 
 
 class Call(Event):

@@ -8,7 +8,7 @@ from simpy import Event
 
 from kvsim.core import Sequence
 from kvsim.protocols import Allocator, Batch, CostModel, Observer, Scheduler
-from kvsim.simulation.events import ENGINE, Call, Clock
+from kvsim.simulation.events import Call, Clock, end_of, start_of
 
 
 class Replica:
@@ -28,6 +28,7 @@ class Replica:
         check: bool = False,
     ) -> None:
         self.index = index
+        self._end = end_of(index)
         self.scheduler = scheduler
         self.allocator = allocator
         self._cost_model = cost_model
@@ -65,7 +66,7 @@ class Replica:
         """A request arrives now. An idle engine wakes, a leap that it could join is cut."""
         self.scheduler.add(sequence)
         if self._next is None:
-            self._next = Call(self._env, self._env.now, ENGINE, self._wake)
+            self._plan_start()
         elif self._batch is not None and self._batch.open and self._steps > 1:
             self._cut(self._batch)
 
@@ -95,7 +96,12 @@ class Replica:
     def _launch(self, batch: Batch, steps: int) -> None:
         self._steps = steps
         self._span = self._cost_model.time(batch.shape, steps)
-        self._next = Call(self._env, self._start + self._span, ENGINE, self._finish)
+        self._next = Call(self._env, self._start + self._span, self._end, self._finish)
+
+    def _plan_start(self) -> None:
+        """Decide once all that ends or arrives now has done so."""
+        self._batch = None
+        self._next = Call(self._env, self._env.now, start_of(self.index), self._wake)
 
     def _wake(self, _: Event) -> None:
         self._schedule(self._env.now)
@@ -133,7 +139,10 @@ class Replica:
             self._ended(sequence)
         if self._check:
             self.check()
-        self._schedule(now)
+        if self._env.has_more_now:
+            self._plan_start()
+        else:
+            self._schedule(now)
 
     def _report_gaps(self) -> None:
         for gap in self.scheduler.gaps:
