@@ -54,8 +54,7 @@ def configurations(spec: Spec, name: str = "sweep") -> list[Configuration]:
         try:
             made = _configuration(spec, point, check)
         except KvsimError as error:
-            at = f"configuration {number} ({described(point)})"
-            raise type(error)(f"{name}: {at}: {error}") from None
+            raise type(error)(f"{name}: {described(number, point)}: {error}") from None
         found.setdefault(made.key, made)
     return list(found.values())
 
@@ -112,9 +111,10 @@ class _Check:
         return self._traces[path, options]
 
 
-def described(point: Point) -> str:
-    """A point in words: ``allocator = paged, block_size = 16``."""
-    return ", ".join(f"{name} = {shown(value)}" for name, value in point.items())
+def described(number: int, point: Point) -> str:
+    """A configuration in words: ``configuration 3 (allocator = paged, block_size = 16)``."""
+    settings = ", ".join(f"{name} = {shown(value)}" for name, value in point.items())
+    return f"configuration {number} ({settings})"
 
 
 def shown(value: object) -> str:

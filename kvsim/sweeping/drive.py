@@ -10,7 +10,7 @@ from typing import Protocol
 
 from kvsim.errors import CapacityError, ConfigError, KvsimError, TraceError
 from kvsim.runs import run_path
-from kvsim.sweeping.configuration import Configuration, Key
+from kvsim.sweeping.configuration import Configuration, Key, described
 from kvsim.sweeping.ledger import ATTEMPTS, FILE, Counts, Lease, Ledger, Owner
 from kvsim.sweeping.worker import Died, Done, Failed, Outcome, Report, Task
 
@@ -98,9 +98,10 @@ class Drive:
             self._sweep_up()
             while self._feed(watch):
                 for key, outcome in self._workers.wait(TICK):
-                    failure = self._record(self._leases.pop(key), outcome)
+                    lease = self._leases.pop(key)
+                    failure = self._record(lease, outcome)
                     if failure is not None and not continue_on_error:
-                        raise _as_error(failure)
+                        raise _as_error(lease, failure)
             watch(self._ledger.counts())
         finally:
             self._workers.close()
@@ -145,7 +146,7 @@ class Drive:
                 shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _as_error(failure: Failed) -> KvsimError:
+def _as_error(lease: Lease, failure: Failed) -> KvsimError:
     kinds = (ConfigError, TraceError, CapacityError)
     kind = next((kind for kind in kinds if kind.exit_code == failure.exit_code), KvsimError)
-    return kind(failure.error)
+    return kind(f"{described(lease.number, lease.point)}: {failure.error}")

@@ -112,10 +112,14 @@ class Lease(NamedTuple):
     """A configuration that this process may run."""
 
     key: Key
+    number: int
+    """In the matrix, from 1."""
+    point: Point
     scenario: str
     """JSON."""
     trace: str
     attempts: int
+    """That ended with the death of a worker."""
 
 
 class Entry(NamedTuple):
@@ -292,8 +296,9 @@ class Ledger:
         """The first configuration that waits, now leased to ``owner``; None if none does."""
         with self._writing():
             found = self._connection.execute(
-                """SELECT scenario_hash, trace_hash, scenario, trace, attempts FROM configurations
-                WHERE status = 'pending' AND position IS NOT NULL ORDER BY position LIMIT 1"""
+                """SELECT scenario_hash, trace_hash, position + 1, point, scenario, trace, attempts
+                FROM configurations WHERE status = 'pending' AND position IS NOT NULL
+                ORDER BY position LIMIT 1"""
             ).fetchone()
             if found is None:
                 return None
@@ -303,7 +308,8 @@ class Ledger:
                 "WHERE scenario_hash = ? AND trace_hash = ?",
                 (str(owner), now, now + LEASE, *key),
             )
-        return Lease(key, *found[2:])
+        number, point, *rest = found[2:]
+        return Lease(key, number, orjson.loads(point), *rest)
 
     def heartbeat(self, owner: Owner, now: float) -> None:
         """Renew the leases of ``owner``."""

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kvsim.runs import to_json
-from kvsim.sweeping.configuration import Configuration, shown
+from kvsim.sweeping.configuration import Configuration, described, shown
 from kvsim.sweeping.matrix import Point
 from kvsim.sweeping.results import Cell, Row, metric_names
 
@@ -104,9 +104,8 @@ def _cell(name: str, value: Cell) -> Text:
 
 def _absence(row: Row) -> str:
     entry = row.entry
-    settings = ", ".join(f"{name} = {shown(value)}" for name, value in entry.point.items())
     why = f": {entry.error}" if entry.error else ""
-    return f"{entry.position + 1} ({settings}) {entry.status}{why}"
+    return f"{described(entry.position + 1, entry.point)} {entry.status}{why}"
 
 
 def json_of(rows: Sequence[Row]) -> str:
