@@ -24,6 +24,7 @@ from kvsim.runs import Recording, RunResult, new_manifest
 from kvsim.scenario import Component, Scenario
 from kvsim.scheduling import SCHEDULERS
 from kvsim.scheduling.static import Static
+from kvsim.simulation.cluster import audited
 from kvsim.simulation.cluster import simulate as replay
 from kvsim.simulation.recorder import Recorder
 from kvsim.simulation.replica import Replica
@@ -79,7 +80,8 @@ def simulate(
     replicas, slots = deployed.replicas, deployed.replicas[0].allocator.total_slots
     with Recording(out, overwrite=overwrite, keep=keep, slos=scenario.slo) as recording:
         recorder = Recorder(len(replicas), slots, recording, limits=deployed.limits)
-        replay(watch(opened), replicas, deployed.router, recorder)
+        serve = audited if check else replay
+        serve(watch(opened), replicas, deployed.router, recorder)
         manifest = new_manifest(
             scenario=deployed.scenario.model_dump(mode="json"),
             scenario_hash=deployed.scenario.hash,

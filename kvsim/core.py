@@ -99,7 +99,7 @@ class Sequence:
         self.cached_tokens = 0
         """Prompt tokens that hit the prefix cache at the first admission."""
         self.recomputed_tokens = 0
-        """Tokens whose KV was computed again after preemptions."""
+        """Tokens whose KV was lost in preemptions, less those that it hit when it came back."""
         self.preemptions = 0
         self.order = -1
         self.start_step = 0

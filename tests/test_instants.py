@@ -17,7 +17,7 @@ from kvsim.protocols import Router
 from kvsim.registry import blueprint
 from kvsim.routing import ROUTERS
 from kvsim.scheduling import SCHEDULERS
-from kvsim.simulation.cluster import simulate
+from kvsim.simulation.cluster import audited
 from kvsim.simulation.replica import Replica
 from tests.oracles.replay import Log
 
@@ -56,7 +56,7 @@ def serve(
         pool = Paged(1 + 12, block_size=4)
         ordered = SCHEDULERS[scheduler](pool, max_num_seqs=seats, leaps=leaps)  # type: ignore[call-arg]
         engines.append(Replica(index, ordered, pool, Fixed(step_time=0.01), check=True))
-    simulate(requests, engines, router(route), log)
+    audited(requests, engines, router(route), log)
     return log
 
 

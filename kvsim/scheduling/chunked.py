@@ -183,6 +183,7 @@ class Chunked:
             sequence.last_token = now
         self._allocator.free(sequence, sequence.num_computed, finished=False)
         sequence.order = -1
+        sequence.recomputed_tokens += sequence.num_computed
         sequence.num_computed = 0
         sequence.preemptions += 1
         self.preemptions += 1
@@ -218,7 +219,7 @@ class Chunked:
             sequence.scheduled = now
             sequence.cached_tokens = hit
         else:
-            sequence.recomputed_tokens += sequence.num_tokens - hit
+            sequence.recomputed_tokens -= hit
 
     def _shape(self, prompts: list[tuple[Sequence, int]]) -> BatchShape:
         decodes = sampled = self._clock.decodes

@@ -18,6 +18,9 @@ class Static:
     waits, in front, for a later batch. Source: the baseline of Orca (OSDI 2022) section 2.
     """
 
+    pads = True
+    """Its iterations compute more than its requests need."""
+
     def __init__(
         self, allocator: Allocator, *, max_num_seqs: int = 256, leaps: bool = True
     ) -> None:
@@ -81,7 +84,7 @@ class Static:
             sequence.scheduled = now
             sequence.cached_tokens = hit
         else:
-            sequence.recomputed_tokens += sequence.num_tokens - hit
+            sequence.recomputed_tokens -= hit
 
     def _decode(self, now: int) -> Batch:
         clock = self._clock
@@ -113,6 +116,7 @@ class Static:
         self._padded_context -= sequence.num_computed
         self._allocator.free(sequence, sequence.num_computed, finished=False)
         sequence.order = -1
+        sequence.recomputed_tokens += sequence.num_computed
         sequence.num_computed = 0
         sequence.last_token = now
         sequence.preemptions += 1

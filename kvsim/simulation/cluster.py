@@ -7,8 +7,18 @@ from collections.abc import Iterable
 from kvsim.core import Request, Sequence
 from kvsim.protocols import Observer, Router
 from kvsim.simulation.arrivals import Arrivals
+from kvsim.simulation.audit import Audit
 from kvsim.simulation.events import Clock
 from kvsim.simulation.replica import Replica
+
+
+def audited(
+    requests: Iterable[Request], replicas: list[Replica], router: Router, observer: Observer
+) -> None:
+    """The same as :func:`simulate`; raises AssertionError where an invariant does not hold."""
+    audit = Audit(replicas, observer)
+    simulate(audit.watch(requests), replicas, router, audit)
+    audit.close()
 
 
 def simulate(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kvsim.core import BatchShape, Request, Sequence
 from kvsim.protocols import Allocator, CostModel, Scheduler
 from kvsim.routing import RoundRobin
-from kvsim.simulation.cluster import simulate
+from kvsim.simulation.cluster import audited, simulate
 from kvsim.simulation.replica import Replica
 
 
@@ -84,5 +84,6 @@ def replay(
 ) -> Log:
     """Serve the requests on one engine."""
     log = log or Log()
-    simulate(requests, [Replica(0, scheduler, allocator, cost, check=check)], RoundRobin(), log)
+    serve = audited if check else simulate
+    serve(requests, [Replica(0, scheduler, allocator, cost, check=check)], RoundRobin(), log)
     return log
