@@ -33,15 +33,18 @@ def with_scenario(command: Callable[..., None]) -> Callable[..., None]:
         if parameter.name not in ("scenario", "output")
     ]
     names = {parameter.name for parameter in own}
-    derived = [*_flags(Scenario, ""), *_flags(Workload, NESTED)]
+    # A command's own flag stands in for the setting of the same name.
+    shared = [flag for flag in SHARED if flag.name not in names]
+    settings = (*_flags(Scenario, ""), *_flags(Workload, NESTED))
+    derived = [*shared, *(flag for flag in settings if flag.name not in names)]
 
     def run(**given: Any) -> None:
         mine = {name: given.pop(name) for name in names}
         command(scenario=_scenario(given), output=_output(given), **mine)
 
     run.__doc__ = command.__doc__
-    run.__signature__ = inspect.Signature([*own, *SHARED, *derived])  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in [*own, *SHARED, *derived]}
+    run.__signature__ = inspect.Signature([*own, *derived])  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in [*own, *derived]}
     return run
 
 

@@ -1,0 +1,209 @@
+"""A plan as plain data: what ``--json`` prints and what the reports are written from."""
+
+from __future__ import annotations
+
+from kvsim import __version__
+from kvsim.analysis.economics import Energy
+from kvsim.planning.answer import ByMeans, Candidate, Exploration, Plan, Refused
+from kvsim.planning.prices import named
+from kvsim.planning.search import Placement
+from kvsim.planning.sensitivity import Effect
+from kvsim.planning.trial import Outcome
+
+Document = dict[str, object]
+
+SHOWN = ("mean", "p50", "p99")
+"""Statistics of latencies that a plan repeats from the summary of a run."""
+
+
+def document(plan: Plan, command: str) -> Document:
+    """Everything about a plan; ``command`` repeats it."""
+    question = plan.question
+    return {
+        "answer": candidate(plan.candidates[0], plan) if plan.candidates else None,
+        "objective": question.objective.texts,
+        "model": question.scenario.model,
+        "trace": traffic(plan),
+        "candidates": [candidate(each, plan) for each in plan.candidates],
+        "refused": [refused(each) for each in plan.refused],
+        "exploration": None if plan.exploration is None else exploration(plan, plan.exploration),
+        "assumptions": assumptions(plan),
+        "warnings": list(plan.warnings),
+        "cost_model": plan.cost_label,
+        "calibration_error": plan.calibration,
+        "replays": plan.trials,
+        "kvsim_version": __version__,
+        "as_of": question.as_of.isoformat(),
+        "hash": plan.hash,
+        "command": command,
+    }
+
+
+def traffic(plan: Plan) -> Document:
+    """The trace."""
+    seen = plan.traffic
+    return {
+        "name": seen.name,
+        "sha256": seen.sha256,
+        "requests": seen.requests,
+        "span_s": seen.span,
+        "request_rate": seen.rate,
+        "mean_prompt_tokens": seen.mean_prompt,
+        "mean_output_tokens": seen.mean_output,
+        "headroom": plan.question.headroom,
+    }
+
+
+def placement(where: Placement) -> Document:
+    """How a replica is set up."""
+    return {
+        "gpu": where.gpu,
+        "tensor_parallel_size": where.tensor_parallel_size,
+        "max_num_batched_tokens": where.max_num_batched_tokens,
+    }
+
+
+def candidate(each: Candidate, plan: Plan) -> Document:
+    """A GPU type that can serve the trace."""
+    fleet, bill, costs = each.fleet, each.fleet.bill, each.costs
+    rate = each.highest_rate
+    return {
+        **placement(fleet.placement),
+        "replicas": fleet.replicas,
+        "gpus": bill.gpus_needed,
+        "gpus_billed": bill.gpus_billed,
+        "usd_per_hour": each.usd_per_hour,
+        "usd_per_month": each.usd_per_month,
+        "usd_per_million_output_tokens": costs.per_million_output_tokens,
+        "usd_per_million_tokens": costs.per_million_tokens,
+        "usd_per_thousand_good_requests": costs.per_thousand_good_requests,
+        **reached(each.outcome),
+        "highest_request_rate": None if rate is None else rate * plan.traffic.rate,
+        "energy": None if each.energy is None else power(each.energy),
+        "price": price(each),
+        "by_means": means(each.by_means, bill.gpus_needed),
+        "vllm": each.commands.vllm,
+        "sglang": each.commands.sglang,
+        "notes": list(each.commands.notes),
+    }
+
+
+def reached(outcome: Outcome) -> Document:
+    """What a replay has shown."""
+    summary = outcome.summary
+    if summary is None:
+        return {"met": outcome.met, "attainment_at_most": outcome.attainment}
+    keys = [f"{s}_{name}_ms" for name in ("ttft", "tpot", "e2el") for s in SHOWN]
+    keys += ["busy_fraction", "verdict", "verdict_evidence", "overloaded", "num_rejected"]
+    keys += ["request_throughput", "request_goodput", "output_throughput"]
+    keys += ["peak_kv_cache_usage", "prefix_cache_hit_rate"]
+    chosen = {key: summary.get(key) for key in keys}
+    return {"met": outcome.met, "attainment": outcome.attainment, **chosen}
+
+
+def power(seen: Energy) -> Document:
+    """Energy of a fleet."""
+    return {**seen._asdict(), "kwh_per_hour": seen.kilowatts}
+
+
+def price(each: Candidate) -> Document:
+    """Where the dollars come from."""
+    if each.market.quote is None:
+        assert each.owned is not None
+        return {"offer": "owned", "note": "owned hardware", **each.owned._asdict()}
+    listed = each.market.quote.price_of(each.fleet.bill.offer)
+    return {
+        "offer": named(listed),
+        "instances": each.fleet.bill.instances,
+        "gpus_per_instance": listed.gpus,
+        "usd_per_gpu_hour": listed.usd_per_gpu_hour,
+        "region": listed.region,
+        "commitment": listed.kind,
+        "date": listed.date,
+        "verified": listed.verified,
+        "source": listed.source,
+        "note": each.market.quote.note,
+    }
+
+
+def means(seen: ByMeans | None, needed: int | None) -> Document | None:
+    """What mean-based sizing would have said, and how far off it is."""
+    if seen is None:
+        return None
+    return {
+        **placement(seen.placement),
+        "gpus": seen.gpus,
+        "replicas": seen.sizing.replicas,
+        "attainment": seen.outcome.attainment,
+        "needed_by_said": None if needed is None else needed / seen.gpus,
+        "batch": seen.sizing.batch,
+        "prefill_s": seen.sizing.prefill,
+        "step_s": seen.sizing.step,
+    }
+
+
+def refused(each: Refused) -> Document:
+    """A GPU type that cannot."""
+    return {
+        "gpu": each.market.gpu.name,
+        "reason": each.reason,
+        "by_means": means(each.by_means, None),
+    }
+
+
+def exploration(plan: Plan, seen: Exploration) -> Document:
+    """The neighbourhood of the answer."""
+    rate = plan.traffic.rate
+    size = plan.candidates[0].fleet.placement.tensor_parallel_size
+    return {
+        "sizes": [
+            {"replicas": count, "gpus": count * size, **reached(outcome)}
+            for count, outcome in seen.sizes
+        ],
+        "loads": [
+            {"request_rate": load.traffic * rate, **reached(load.outcome)} for load in seen.loads
+        ],
+        "knee_request_rate": seen.knee.traffic * rate,
+        "knee_is_last_load": seen.knee == seen.loads[-1],
+        "sensitivity": [sensitivity(effect) for effect in seen.effects],
+    }
+
+
+def sensitivity(seen: Effect) -> Document:
+    """One changed assumption."""
+    return {
+        "factor": seen.case.factor,
+        "case": seen.case.label,
+        "replicas": seen.replicas,
+        "gpus": seen.gpus,
+        "usd_per_month": seen.usd_per_month,
+        "cheapest_gpu": seen.winner,
+        "changes_the_answer": seen.changes,
+    }
+
+
+def assumptions(plan: Plan) -> list[str]:
+    """What a reader must accept to accept the answer."""
+    question = plan.question
+    site = question.electricity
+    load = "the share of time that engines compute" if site.load is None else f"{site.load:.0%}"
+    carbon = (
+        "not given, so no CO2"
+        if site.co2_grams_per_kwh is None
+        else f"{site.co2_grams_per_kwh:g} g CO2 per kWh"
+    )
+    return [
+        f"iteration times are {plan.cost_label}; their error is taken as +-{plan.calibration:.0%}",
+        f"the traffic is the trace's, at {plan.traffic.rate:.3g} requests a second, day and night; "
+        f"fleets are sized for {1 + question.headroom:.3g} times that",
+        "a month has 730 hours; instances are paid whole; a replica lies within one instance",
+        f"power: design power for {load}, {site.idle_share:.0%} of it otherwise (assumed), PUE "
+        f"{site.pue:g}, ${site.usd_per_kwh:g} per kWh; {carbon}",
+        "rented prices include their electricity; energy is for information"
+        if question.owned is None
+        else f"owned for {question.owned.years:g} years, used {question.owned.utilisation:.0%} of "
+        f"the time, staff ${question.owned.staff_usd_per_gpu_year:,.0f} a GPU and year",
+        "no spare replicas for failures or rollouts; no start-up times; no network",
+        "fleets: one is found enough and the next smaller one is not, both replayed; hopeless "
+        "replays were stopped early, the fleets shown were replayed to the end of the trace",
+    ]

@@ -1,0 +1,104 @@
+"""What a plan must reach: limits on statistics of the run, and the share of requests that are good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from kvsim.errors import ConfigError
+from kvsim.slo import PER_REQUEST, Bound, read_bound, read_slos
+
+DEFAULT_ATTAINMENT = 0.99
+QUANTILES = {"median": 0.5, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+
+
+class Objective(NamedTuple):
+    """Service-level objectives of a plan; times in seconds."""
+
+    limits: dict[str, float]
+    """By latency: what each request is held to. A request that was rejected meets nothing."""
+    bounds: tuple[Bound, ...]
+    """Limits on statistics of the run, over served requests."""
+    attainment: float | None
+    """Share of all requests that must meet every limit; None: the bounds decide alone."""
+
+    @property
+    def texts(self) -> list[str]:
+        """As a person would write it."""
+        bounded = [f"{b.metric} {b.statistic} <= {b.limit:g} s" for b in self.bounds]
+        if self.attainment is None:
+            return bounded
+        each = " and ".join(f"{name} <= {limit:g} s" for name, limit in self.limits.items())
+        return [*bounded, f"{self.attainment:.4g} of requests with {each}"]
+
+    @property
+    def misses_allowed(self) -> float:
+        """Share of requests that may miss a limit: beyond it the objective is out of reach."""
+        return 1.0 if self.attainment is None else 1 - self.attainment
+
+    @property
+    def rejections_allowed(self) -> float:
+        """Share of requests that may be refused."""
+        shares = [1 - QUANTILES[b.statistic] for b in self.bounds if b.statistic in QUANTILES]
+        return min([*shares, self.misses_allowed, 1 - DEFAULT_ATTAINMENT])
+
+    def scaled(self, factor: float) -> Objective:
+        """The same with every time multiplied."""
+        limits = {name: limit * factor for name, limit in self.limits.items()}
+        bounds = tuple(bound._replace(limit=bound.limit * factor) for bound in self.bounds)
+        return Objective(limits, bounds, self.attainment)
+
+    def met(self, summary: Mapping[str, object], attainment: float) -> bool:
+        """Whether a run whose requests met all limits at this share reaches the objective."""
+        rejected, completed = summary["num_rejected"], summary["completed"]
+        assert isinstance(rejected, int)
+        assert isinstance(completed, int)
+        if not completed or rejected > self.rejections_allowed * (completed + rejected):
+            return False
+        if self.attainment is not None and attainment < self.attainment:
+            return False
+        return all(_within(bound, summary.get(bound.key)) for bound in self.bounds)
+
+
+def _within(bound: Bound, seen: object) -> bool:
+    """A latency that no request has breaks no bound (TPOT of one-token answers)."""
+    return not isinstance(seen, int | float) or seen <= bound.limit * 1e3
+
+
+def read_objective(texts: Iterable[str], attainment: float | None = None) -> Objective:
+    """Read ``ttft_p99=2s`` (of the run) and ``ttft=2s`` (of each request).
+
+    Every objective but a mean also limits single requests, for the attainment that is reported; of
+    several for one latency, the one of the highest quantile. The share of requests is required when
+    ``attainment`` is given, and to be 0.99 when an objective has no statistic.
+    """
+    limits: dict[str, tuple[float, float]] = {}
+    bounds: list[Bound] = []
+    required = attainment
+    for text in texts:
+        bound, plain = _read(text)
+        quantile = 1.0 if plain else QUANTILES.get(bound.statistic)
+        if plain:
+            required = DEFAULT_ATTAINMENT if required is None else required
+        else:
+            bounds.append(bound)
+        if quantile is not None and bound.metric in PER_REQUEST:
+            limits[bound.metric] = max(limits.get(bound.metric, (0, 0)), (quantile, bound.limit))
+    if not limits and not bounds:
+        raise ConfigError("a plan needs an objective: --slo ttft_p99=2s --slo tpot_p99=50ms")
+    if attainment is not None and not limits:
+        raise ConfigError("--attainment needs a limit on each request: --slo ttft=2s")
+    return Objective({name: limit for name, (_, limit) in limits.items()}, tuple(bounds), required)
+
+
+def _read(text: str) -> tuple[Bound, bool]:
+    """A bound, and whether it was written for each request."""
+    bound = read_bound(text)
+    name = text.replace(":", "=").partition("=")[0].strip()
+    if name != bound.metric:
+        return bound, False
+    if name not in PER_REQUEST:
+        raise ConfigError(f"objective {text!r}: {name} needs a statistic, as in {name}_p99")
+    limits = read_slos([text])
+    assert isinstance(limits, dict)
+    return bound._replace(limit=limits[name]), True

@@ -1,0 +1,224 @@
+"""Which price a plan reckons with: from the catalog, from a file, or said by the user."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from math import isfinite
+from pathlib import Path
+from typing import NamedTuple
+
+from kvsim.analysis.economics import Offer
+from kvsim.catalog import Gpu, Price, load_gpu, prices
+from kvsim.errors import ConfigError
+
+OLD_DAYS = 365
+GIVEN = "given"
+"""Provider and kind of a price that the user has said."""
+REQUIRED = ("gpu", "usd_per_gpu_hour", "source", "date")
+_DATE = re.compile(r"(?P<year>\d{4})-(?P<month>\d{2})(-(?P<day>\d{2}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """Which of the known prices to take."""
+
+    provider: str = "aws"
+    """``any``: the cheapest of all. Where the provider does not list a GPU, any as well."""
+    commitment: str = "on-demand"
+    """Beginning of the kind of price: on-demand, spot, capacity block, reserved-1y ..."""
+    region: str | None = None
+    file: Path | None = None
+    gpu_prices: tuple[tuple[str | None, float], ...] = ()
+    """Dollars per GPU and hour by GPU of the catalog (None: any), instead of any list."""
+
+    def said(self, gpu: Gpu) -> float | None:
+        """What the user says the GPU costs; the most specific, then the last one said."""
+        known = dict(self.gpu_prices)
+        return known.get(gpu.name, known.get(None))
+
+
+class Quote(NamedTuple):
+    """The offers for a GPU, with all that a reader needs to check them."""
+
+    offers: tuple[Offer, ...]
+    prices: tuple[Price, ...]
+    note: str
+    """Why these, in a few words."""
+
+    def price_of(self, offer: Offer) -> Price:
+        """The line of the price list behind an offer."""
+        return self.prices[self.offers.index(offer)]
+
+
+def quote(gpu: Gpu, preference: Preference) -> Quote:
+    """The newest prices of a GPU that fit the preference; ConfigError if there are none."""
+    said = preference.said(gpu)
+    if said is not None:
+        return _quoted([_said(gpu, said)], "given")
+    if preference.file is not None:
+        listed = [price for price in read_prices(preference.file) if price.catalog_gpu == gpu.name]
+        where = str(preference.file)
+    else:
+        listed, where = prices(gpu.name), "the catalog"
+    fitting = [price for price in listed if _fits(price, preference)]
+    if not fitting:
+        raise ConfigError(_missing(gpu, listed, preference, where))
+    if preference.file is not None:
+        return _quoted(newest(fitting), f"from {where}")
+    own = [price for price in fitting if price.provider == preference.provider]
+    if own:
+        # A line without an instance beside lines with one is a mean over them, not an offer.
+        instances = [price for price in own if price.sku]
+        return _quoted(newest(instances or own), f"{preference.provider} list price")
+    cheapest = min(newest(fitting), key=lambda price: price.usd_per_gpu_hour)
+    asked = "" if preference.provider == "any" else f"{preference.provider} lists none; "
+    return _quoted([cheapest], f"{asked}cheapest of {len(newest(fitting))} lists")
+
+
+def _quoted(chosen: Sequence[Price], note: str) -> Quote:
+    offers = tuple(Offer(named(price), price.gpus, price.usd_per_gpu_hour) for price in chosen)
+    return Quote(offers, tuple(chosen), note)
+
+
+def named(price: Price) -> str:
+    """Provider and instance."""
+    return " ".join(part for part in (price.provider, price.sku) if part)
+
+
+def _fits(price: Price, preference: Preference) -> bool:
+    here = preference.region is None or preference.region in price.region
+    return here and price.kind.startswith(preference.commitment)
+
+
+def newest(listed: Iterable[Price]) -> list[Price]:
+    """The newest price of each thing that can be rented; undated ones are the oldest."""
+    latest: dict[tuple[str, str, str], Price] = {}
+    for price in listed:
+        key = (price.provider, price.sku, price.region)
+        if key not in latest or (day(price) or date.min) >= (day(latest[key]) or date.min):
+            latest[key] = price
+    return list(latest.values())
+
+
+def day(price: Price) -> date | None:
+    """The first day that a price's date names; None for ``undated``, ``before 2025-06`` ..."""
+    found = _DATE.match(price.date)
+    if found is None:
+        return None
+    return date(int(found["year"]), int(found["month"]), int(found["day"] or 1))
+
+
+def warning(price: Price, today: date) -> str | None:
+    """What is doubtful about a price's age."""
+    if price.kind == GIVEN:
+        return None
+    dated = day(price)
+    if dated is None:
+        return f"the price of {price.gpu} ({named(price)}) has no date: {price.date or 'none'}"
+    if (today - dated).days > OLD_DAYS:
+        return (
+            f"the price of {price.gpu} ({named(price)}) is of {price.date}, more than a year "
+            f"before {today}"
+        )
+    return None
+
+
+def _missing(gpu: Gpu, listed: list[Price], preference: Preference, where: str) -> str:
+    known = sorted({f"{price.kind} in {price.region}" for price in listed})
+    region = f" in {preference.region}" if preference.region else ""
+    return (
+        f"no {preference.commitment} price for {gpu.name}{region} in {where}; "
+        f"known: {', '.join(known[:6]) or 'none'} (--gpu-price sets one)"
+    )
+
+
+def _said(gpu: Gpu, usd: float) -> Price:
+    return Price(
+        provider=GIVEN,
+        sku="",
+        gpu=gpu.name,
+        catalog_gpu=gpu.name,
+        gpus=None,
+        usd_per_hour=None,
+        usd_per_gpu_hour=usd,
+        region="any",
+        kind=GIVEN,
+        date="",
+        verified=False,
+        source="--gpu-price",
+        notes="",
+    )
+
+
+def read_amount(flag: str, text: str) -> tuple[str | None, float]:
+    """Dollars for any GPU (``2.10``) or for one (``h200=2.10``)."""
+    name, separator, amount = text.rpartition("=")
+    try:
+        usd = float(amount)
+    except ValueError:
+        usd = 0.0
+    if not (isfinite(usd) and usd > 0):
+        raise ConfigError(f"{flag} {text}: must be like 2.10 or h200=2.10, more than 0")
+    return (load_gpu(name).name if separator else None), usd
+
+
+def read_prices(path: Path) -> list[Price]:
+    """Prices of a CSV file with the columns of :data:`REQUIRED`, and those of the catalog's list."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in REQUIRED if name not in (reader.fieldnames or ())]
+            if missing:
+                raise ConfigError(
+                    f"{path}: column {missing[0]!r} is missing; needed: {', '.join(REQUIRED)}"
+                )
+            return [_price(row, f"{path}:{reader.line_num}") for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _price(row: dict[str, str], where: str) -> Price:
+    text = {key: value or "" for key, value in row.items() if isinstance(key, str)}
+    usd = _dollars(text["usd_per_gpu_hour"], where)
+    try:
+        gpu = load_gpu(text["gpu"].strip())
+    except ConfigError as error:
+        raise ConfigError(f"{where}: gpu: {error}") from None
+    gpus = _gpus(text.get("gpus", ""), where)
+    return Price(
+        provider=text.get("provider", ""),
+        sku=text.get("sku", ""),
+        gpu=text["gpu"],
+        catalog_gpu=gpu.name,
+        gpus=gpus,
+        usd_per_hour=None if gpus is None else usd * gpus,
+        usd_per_gpu_hour=usd,
+        region=text.get("region", "") or "any",
+        kind=text.get("kind", "") or "on-demand",
+        date=text["date"],
+        verified=text.get("verified", "") == "yes",
+        source=text["source"],
+        notes=text.get("notes", ""),
+    )
+
+
+def _dollars(text: str, where: str) -> float:
+    try:
+        usd = float(text)
+    except ValueError:
+        usd = 0.0
+    if not (isfinite(usd) and usd > 0):
+        raise ConfigError(f"{where}: usd_per_gpu_hour = {text!r:.40}: must be a number above 0")
+    return usd
+
+
+def _gpus(text: str, where: str) -> int | None:
+    if not text.strip():
+        return None
+    if not text.strip().isdecimal() or not 1 <= int(text) <= 100_000:
+        raise ConfigError(f"{where}: gpus = {text!r:.40}: must be a whole number, or empty")
+    return int(text)
