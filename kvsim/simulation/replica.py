@@ -63,12 +63,14 @@ class Replica:
         return None
 
     def submit(self, sequence: Sequence) -> None:
-        """A request arrives now. An idle engine wakes, a leap that it could join is cut."""
+        """A request arrives now. An idle engine wakes; a leap that it changes is cut."""
         self.scheduler.add(sequence)
         if self._next is None:
             self._plan_start()
-        elif self._batch is not None and self._batch.open and self._steps > 1:
-            self._cut(self._batch)
+        elif self._batch is not None and self._steps > 1:
+            # Who cannot join ends a leap as well if nobody waited yet: from the boundary on somebody does.
+            if self._batch.open or not self._left_waiting:
+                self._cut(self._batch)
 
     def _cut(self, batch: Batch) -> None:
         """End the leap with the first iteration that ends now or later."""
