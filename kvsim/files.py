@@ -22,10 +22,11 @@ def written(place: Path | None) -> Iterator[None]:
 
 def require_file_name(path: Path) -> None:
     """Refuse what can only be a folder (``.``, ``..``, ``/``) as the place of a file."""
-    if not path.name or path.name == ".." or path.is_dir():
-        raise ConfigError(f"{path}: is a directory; accepted: a file to write")
     if "\0" in str(path):
         raise ConfigError(f"{str(path)!r}: cannot be written: no file has such a name")
+    with written(path):
+        if not path.name or path.name == ".." or path.is_dir():
+            raise ConfigError(f"{path}: is a directory; accepted: a file to write")
 
 
 @contextmanager

@@ -130,7 +130,8 @@ class Recording:
         from kvsim.analysis.statistics import RunStatistics
 
         if out is not None:
-            _refuse_foreign(out, overwrite=overwrite)
+            with written(out):
+                _refuse_foreign(out, overwrite=overwrite)
         self._out = out
         self._kept: list[RequestTable] | None = [] if keep and out is None else None
         self._statistics = RunStatistics(slos)

@@ -183,8 +183,8 @@ class Scenario(Settings):
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def changed(self, **settings: object) -> Scenario:
-        """The same scenario with other values, validated again."""
-        return read(type(self), {**self.model_dump(), **settings}, {})
+        """The same scenario with other values, validated again; what was not given stays so."""
+        return read(type(self), {**self.model_dump(exclude_unset=True), **settings}, {})
 
 
 COMPONENTS = {

@@ -126,6 +126,15 @@ def test_a_setting_without_effect_is_pointed_out_on_stderr(capsys, trace) -> Non
     assert printed.err.count("\n") == 1
 
 
+def test_a_comparison_points_out_which_of_its_columns_ignore_what_was_given(capsys, trace) -> None:
+    command = ["compare", trace, "--allocators", "paged,buddy,radix", "--no-enable-prefix-caching"]
+    assert run([*command, "--jobs", "1", "--json"]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        f"kvsim: note: enable_prefix_caching means nothing to {name} and chunked"
+        for name in ("buddy", "radix")
+    ]
+
+
 def test_requests_that_can_never_fit_are_counted_and_the_rest_served(capsys, trace) -> None:
     summary = summary_of(capsys, "replay", trace, "--max-model-len", "740")
     assert summary["num_rejected"] == 19
@@ -210,10 +219,16 @@ def test_two_runs_write_the_same_bytes(trace, tmp_path, capsys) -> None:
         ("replay TRACE --fail-on ttft", 2, "must be like ttft=2s"),
         ("replay TRACE --speedup 1e-300", 2, "--speedup is 1e-300"),
         ("replay TRACE --request-rate 1e-300", 2, "--request-rate is 1e-300"),
-        ("replay TRACE --speedup 1e-9", 2, "spreads the trace over"),
+        ("replay TRACE --speedup 1e-9", 2, "spreads requests over"),
         ("replay TRACE --arrival gamma --burstiness 1e-300", 2, "--burstiness is 1e-300"),
         ("trace info TRACE --limit 99999999999999999999", 2, "--limit is"),
         ("trace generate FOLDER/x.jsonl --turns fixed:1e9", 2, "at most 1,000"),
+        ("trace generate FOLDER/x.jsonl --arrival mmpp:2:0.5:1e-9", 2, "from burst to burst"),
+        ("trace generate FOLDER/x.jsonl --rate 1e-9", 2, "spreads requests over"),
+        ("trace generate FOLDER/x.jsonl.gz --to parquet", 2, "Parquet is compressed"),
+        (f"replay TRACE --trace-out FOLDER/{'x' * 2000}", 2, "File name too long"),
+        (f"replay TRACE --out FOLDER/{'x' * 2000}", 2, "File name too long"),
+        (f"replay TRACE --set {'x' * 2000}", 2, "must be like"),
         ("replay nowhere.jsonl", 3, "nowhere.jsonl"),
         ("replay FOLDER", 3, "directory"),
         ("replay TRACE --model llama-3-70b --gpu h100", 4, "does not fit"),

@@ -115,9 +115,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _discard_output()
         return 1
     except OSError as error:
-        # What is read and written by name has been caught where it is known: this is stdout.
-        _discard_output()
-        return _fail(f"standard output: {error.strerror or error}", ConfigError.exit_code)
+        if error.filename is None:
+            _discard_output()  # Files are written with their names, so this is stdout.
+        place = "standard output" if error.filename is None else str(error.filename)
+        return _fail(f"{place}: {error.strerror or error}", ConfigError.exit_code)
     return _fail("interrupted", code) if code == INTERRUPTED else code or 0
 
 

@@ -7,6 +7,7 @@ described, typed and defaulted in one place only.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -14,7 +15,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from kvsim.cli.output import OUTPUTS, Output
-from kvsim.errors import ConfigError
+from kvsim.errors import ConfigError, shown
 from kvsim.scenario import Scenario, Settings, Workload, load
 
 NESTED = "workload__"
@@ -162,6 +163,15 @@ def _scenario(given: dict[str, Any]) -> Scenario:
     return load(written.get("scenario_file"), flags | assigned)
 
 
+def note_ignored(scenario: Scenario) -> None:
+    """Say on stderr which settings were given but have no effect."""
+    from kvsim.compose import ignored
+
+    for name in ignored(scenario):
+        who = f"{scenario.allocator.name} and {scenario.scheduler.name}"
+        print(f"kvsim: note: {name} means nothing to {who}", file=sys.stderr)
+
+
 def _output(given: dict[str, Any]) -> Output:
     if given["json"]:
         return "json"
@@ -181,5 +191,5 @@ def _single(formats: Sequence[str] | None, *, outputs: bool) -> Any:
 def _assignment(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name:
-        raise ConfigError(f"--set {text!r} must be like block_size=32 or allocator.fit=best")
+        raise ConfigError(f"--set {shown(text)} must be like block_size=32 or allocator.fit=best")
     return name.strip(), value.strip()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from kvsim.cli.common import with_scenario
+from kvsim.cli.common import note_ignored, with_scenario
 from kvsim.cli.output import Output, show_results
 from kvsim.errors import ConfigError, KvsimError
 from kvsim.scenario import Scenario
@@ -59,6 +59,8 @@ def compare(
     else:
         tasks = combinations(scenario, inputs[0], allocators, schedulers, out)
         results = run_side_by_side(tasks, jobs or os.cpu_count() or 1)
+        for task in tasks:
+            note_ignored(task.scenario)
     show_results(results, output)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kvsim.cli.common import flag_option, with_scenario
+from kvsim.cli.common import flag_option, note_ignored, with_scenario
 from kvsim.cli.output import Output, show_results
 from kvsim.errors import ConfigError
 from kvsim.files import require_file_name
@@ -50,7 +50,7 @@ def replay(
 ) -> None:
     """Replay a request trace and report what happened."""
     from kvsim.cli.progress import watched
-    from kvsim.compose import ignored, simulate
+    from kvsim.compose import simulate
 
     if plots and out is None:
         raise ConfigError("--plots needs --out: the figures go into the run's folder")
@@ -68,8 +68,7 @@ def replay(
         watch=lambda requests: watched(requests, scenario.workload.limit),
         name=Path(trace).name,
     )
-    for name in ignored(scenario):
-        print(f"kvsim: note: {name} means nothing to this allocator and scheduler", file=sys.stderr)
+    note_ignored(scenario)
     draw(result, out / "plots" if plots and out is not None else None, trace_out)
     show_results([result], output)
     require(bounds, result.summary)
@@ -80,7 +79,7 @@ def _require_place(trace_out: Path, trace: str) -> None:
     require_file_name(trace_out)
     if not trace_out.parent.is_dir():
         raise ConfigError(f"--trace-out {trace_out}: {trace_out.parent} is not a folder")
-    if trace_out.exists() and Path(trace).exists() and trace_out.samefile(trace):
+    if trace_out.exists() and os.path.exists(trace) and trace_out.samefile(trace):
         raise ConfigError(f"--trace-out {trace_out}: is the trace that is replayed")
 
 

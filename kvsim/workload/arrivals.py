@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 CHUNK = 4096
 """Arrivals drawn at once."""
+FEWEST = 0.01
+"""Arrivals in a period of a modulated process, on average."""
 
 
 class Process(Protocol):
@@ -87,6 +89,12 @@ class Mmpp:
     def times(self, rate: float, rng: np.random.Generator) -> Iterator[Floats]:
         import numpy as np
 
+        cycle = self.seconds / self.share
+        require(
+            rate * cycle >= FEWEST,
+            f"mmpp with bursts every {cycle:g} s at {rate:g} requests a second",
+            f"at least {FEWEST:g} requests from burst to burst; faster ones are a Poisson process",
+        )
         clock, intensity = np.zeros(1), np.zeros(1)
         reached = 0.0
         while True:

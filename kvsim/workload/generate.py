@@ -11,6 +11,7 @@ from kvsim.errors import ConfigError
 from kvsim.workload.arrivals import arrival_process
 from kvsim.workload.distributions import Distribution, choices, distribution, zipf_weights
 from kvsim.workload.spec import PrefixTree, WorkloadSpec
+from kvsim.workload.timeline import within_bounds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +42,7 @@ def generate(spec: WorkloadSpec, seed: int = 0) -> Iterator[Request]:
     """
     if type(seed) is not int or seed < 0:
         raise ConfigError(f"--seed is {seed!r}; accepted: a whole number of at least 0")
-    return islice(_Generator(spec, seed).requests(), spec.requests)
+    return islice(within_bounds(_Generator(spec, seed).requests()), spec.requests)
 
 
 class _Generator:

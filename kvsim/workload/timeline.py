@@ -96,7 +96,7 @@ def within_bounds(requests: Iterator[Request]) -> Iterator[Request]:
         at = request.think_time if request.arrival is None else request.arrival
         if at is not None and at > MAX_SECONDS:
             raise ConfigError(
-                f"--speedup or --request-rate spreads the trace over {at:g} s and more; accepted: at "
+                f"--rate, --request-rate or --speedup spreads requests over {at:g} s; accepted: at "
                 f"most {MAX_SECONDS:,.0f} s"
             )
         yield request

@@ -133,6 +133,10 @@ def chosen_format(path: str, format_name: str | None) -> str:
     if format_name is not None:
         if format_name not in WRITERS:
             raise unknown("output format", format_name, WRITERS)
+        if format_name == "parquet" and path.endswith(".gz"):
+            raise ConfigError(
+                f"{path}: Parquet is compressed already; accepted: a name without .gz"
+            )
         return format_name
     if path == "-":
         return "kvsim"
