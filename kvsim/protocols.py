@@ -175,11 +175,13 @@ class Observer(Protocol):
         shape: BatchShape,
         waiting: int,
         running: int,
+        held: int,
         allocator: Allocator,
     ) -> None:
         """``steps`` iterations ran from ``start`` to ``now``; who finished still holds memory.
 
-        ``waiting`` requests were left in the queue when they began, ``running`` have memory.
+        ``waiting`` requests were left in the queue when they began, ``running`` have memory. ``held``
+        slots were held before they grew; ``allocator`` says what is held now.
         """
         ...
 

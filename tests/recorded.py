@@ -84,11 +84,14 @@ def leap(
     shape: BatchShape | None = None,
     waiting: int = 0,
     running: int = 1,
+    held: int | None = None,
 ) -> None:
-    """One leap between two instants in seconds."""
+    """One leap between two instants in seconds; ``held`` slots before it, if not as many as after."""
     now = picoseconds(end)
     shape = shape or BatchShape(decodes=1, context_tokens=100)
-    recorder.leap(replica, picoseconds(start), now, steps, shape, waiting, running, pool)  # type: ignore[arg-type]
+    before = pool.held_slots if held is None else held
+    counts = (steps, shape, waiting, running, before)
+    recorder.leap(replica, picoseconds(start), now, *counts, pool)  # type: ignore[arg-type]
 
 
 def manifest() -> dict[str, object]:

@@ -138,7 +138,7 @@ def audit_of_one() -> tuple[Audit, Paged]:
 
 
 def leap(audit: Audit, pool: Paged, start: int, end: int) -> None:
-    audit.leap(0, start, end, 1, BatchShape(1, 10), 0, 1, pool)
+    audit.leap(0, start, end, 1, BatchShape(1, 10), 0, 1, 0, pool)
 
 
 def served(

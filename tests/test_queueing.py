@@ -92,7 +92,7 @@ class Occupancy(Log):
 
     area = 0
 
-    def leap(self, replica, start, now, steps, shape, waiting, running, allocator):  # type: ignore[no-untyped-def]
+    def leap(self, replica, start, now, steps, shape, waiting, running, held, allocator):  # type: ignore[no-untyped-def]
         self.area += running * (now - start)
 
 

@@ -92,6 +92,17 @@ def test_held_memory_is_integrated_over_time_and_its_peak_kept() -> None:
     assert totals.peak_held == 800
 
 
+def test_memory_that_grows_in_a_leap_is_held_step_by_step() -> None:
+    leapt, stepped = Recorder(1, SLOTS, Kept()), Recorder(1, SLOTS, Kept())
+    leap(leapt, 0.0, 4.0, Pool(held=140), steps=4, held=100)
+    for step in range(4):
+        pool = Pool(held=110 + 10 * step)
+        leap(stepped, step, step + 1.0, pool, held=100 + 10 * step)
+    totals = [recorder.close().replicas[0] for recorder in (leapt, stepped)]
+    assert totals[0].held == totals[1].held == 110 + 120 + 130 + 140
+    assert totals[0].peak_held == totals[1].peak_held == 140
+
+
 def test_an_idle_replica_holds_nothing_until_the_last_one_ends() -> None:
     recorder = Recorder(2, SLOTS, Kept())
     leap(recorder, 0.0, 2.0, Pool(held=1000), replica=0)

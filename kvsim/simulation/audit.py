@@ -46,6 +46,7 @@ class Audit:
         shape: BatchShape,
         waiting: int,
         running: int,
+        held: int,
         allocator: Allocator,
     ) -> None:
         """Time goes on without a hole, and only on an idle engine does it jump."""
@@ -56,7 +57,7 @@ class Audit:
         assert max(idle[-1], self._ends[replica]) == start < now, "[7] the clock is monotone"
         self._ends[replica] = now
         self._computed += steps * (shape.decodes + shape.prefill_tokens)
-        self._observer.leap(replica, start, now, steps, shape, waiting, running, allocator)
+        self._observer.leap(replica, start, now, steps, shape, waiting, running, held, allocator)
 
     def gap(self, picoseconds: int) -> None:
         """A wait for a token is positive."""

@@ -166,27 +166,29 @@ class Recorder:
         shape: BatchShape,
         waiting: int,
         running: int,
+        held: int,
         allocator: Allocator,
     ) -> None:
         """``steps`` iterations have run from ``start`` to ``now``; who finished still holds memory.
 
         ``waiting`` counts the requests that were left waiting when the iterations began: later ones
-        wait for the boundary, not for room.
+        wait for the boundary, not for room. ``held`` slots were held before they grew.
         """
         track = self._tracks[replica]
         if start > track.end:
             self._wake(track, replica, start)
         track.end = now
         span = now - start
-        held = allocator.held_slots
+        after = allocator.held_slots
         decodes = shape.decodes
         tokens = decodes + shape.prefill_tokens
         track.iterations += steps
         track.tokens += tokens * steps
         track.busy += span
-        track.held += held * span
-        if held > track.peak:
-            track.peak = held
+        # Memory grows by an equal part in each step, and is held for the whole of it.
+        track.held += span * (after * (steps + 1) + held * (steps - 1)) // (2 * steps)
+        if after > track.peak:
+            track.peak = after
         if decodes:
             self._gaps.append(span // steps)
             self._gap_counts.append(decodes * steps)

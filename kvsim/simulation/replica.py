@@ -39,6 +39,7 @@ class Replica:
         self._span = 0
         self._start = 0
         self._left_waiting = 0
+        self._held = 0
         self._next: Call | None = None
 
     def attach(self, env: Clock, observer: Observer, ended: Callable[[Sequence], None]) -> None:
@@ -116,6 +117,7 @@ class Replica:
             return
         self._start = now
         self._left_waiting = self.scheduler.waiting_count
+        self._held = self.allocator.held_slots
         self._launch(batch, batch.steps)
 
     def _finish(self, _: Event) -> None:
@@ -130,6 +132,7 @@ class Replica:
             batch.shape,
             self._left_waiting,
             self.scheduler.running_count,
+            self._held,
             self.allocator,
         )
         if self.scheduler.gaps:

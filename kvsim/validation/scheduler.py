@@ -68,6 +68,7 @@ class Decided:
         shape: BatchShape,
         waiting: int,
         running: int,
+        held: int,
         allocator: Allocator,
     ) -> None:
         """Note the state while the iterations ran."""

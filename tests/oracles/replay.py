@@ -42,6 +42,7 @@ class Log:
         shape: BatchShape,
         waiting: int,
         running: int,
+        held: int,
         allocator: Allocator,
     ) -> None:
         assert start < now
