@@ -126,3 +126,16 @@ def test_a_decoder_that_is_preempted_after_it_grew_gives_the_new_block_back_too(
     pool.free(sequence, 8, finished=False)
     assert pool.held_slots == 0
     pool.check()
+
+
+def test_a_fork_takes_the_constant_blocks_of_a_sequence_of_its_own() -> None:
+    pool = Paged(1 + 20, block_size=4, fixed_blocks=3)
+    parent, child = (Sequence(Request(row, 0.0, 8, 4), 0) for row in (0, 1))
+    assert pool.admit(parent, pool.match(parent), 8)
+    assert pool.held_slots == (2 + 3) * 4
+    assert pool.fork(parent, child, 8)
+    assert pool.held_slots == (2 + 3 + 3) * 4
+    for sequence in (parent, child):
+        pool.free(sequence, 8, finished=True)
+        pool.check()
+    assert pool.held_slots == 0

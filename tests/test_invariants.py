@@ -15,6 +15,7 @@ from kvsim.memory.paged import Paged
 from kvsim.protocols import Batch
 from kvsim.routing import RoundRobin
 from kvsim.scheduling.chunked import Chunked
+from kvsim.scheduling.static import Static
 from kvsim.simulation.audit import Audit
 from kvsim.simulation.cluster import audited
 from kvsim.simulation.replica import Replica
@@ -197,3 +198,13 @@ def test_a_possible_story_is_believed() -> None:
     audit.idle(0, pool)
     leap(audit, pool, 6, 10)
     audit.finished(served(arrival=6, scheduled=6), 0)
+
+
+@pytest.mark.parametrize("kind", [Chunked, Static])
+def test_what_a_preempted_sequence_generated_is_found_again(kind: type[Chunked | Static]) -> None:
+    """It loses 20 tokens; until it returns two of its five blocks are taken for the other one."""
+    log, pool = Log(), Paged(1 + 10, block_size=4)
+    waits = [Request(row, 0.0, 4, 24) for row in range(2)]
+    audited(waits, [Replica(0, kind(pool), pool, COST, check=True)], RoundRobin(), log)
+    late = next(one for one in log.sequences if one.request.row == 1)
+    assert (late.preemptions, late.recomputed_tokens) == (1, 8)
