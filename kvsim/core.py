@@ -157,19 +157,3 @@ class Usage(NamedTuple):
     cached: int
     """Hold reusable KV of no running sequence; evictable."""
     free: int
-
-
-class RequestRecord(NamedTuple):
-    """The outcome of one request; times in picoseconds."""
-
-    request: Request
-    replica: int
-    arrival: int
-    scheduled: int | None
-    first_token: int | None
-    finished: int | None
-    cached_tokens: int
-    preemptions: int
-    recomputed_tokens: int
-    rejected: str | None = None
-    """Why it was never served."""

@@ -10,6 +10,13 @@ import pytest
 
 from kvsim.errors import TraceError
 from kvsim.validation import validate
+from kvsim.validation.reference import beside, load_reference
+from kvsim.validation.scheduler import (
+    decide,
+    engine_of,
+    recorded_iterations,
+    recorded_requests,
+)
 
 GOLDEN = Path(__file__).parent / "golden" / "vllm_scheduler"
 EXTRACTS = sorted(path.name for path in GOLDEN.glob("*.json.gz"))
@@ -38,6 +45,20 @@ def test_every_recorded_request_is_decided_as_vllm_decided(
     verdict = validate(shared / "reference/vllm_scheduler" / f"{name}.json.gz", leaps=leaps)
     assert verdict.first_mismatch is None
     assert verdict.exact == verdict.requests > 100
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_every_recorded_iteration_leaves_the_engine_as_it_left_vllm(
+    shared: Path, name: str
+) -> None:
+    path = shared / "reference/vllm_scheduler" / f"{name}.json.gz"
+    recording = load_reference(path)
+    requests = list(recorded_requests(path, recording["requests"], beside(path, None)))
+    found = decide(requests, engine_of(recording, path), leaps=False).iterations
+    # The recordings round the KV usage to six digits.
+    assert [state._replace(kv_usage=round(state.kv_usage, 6)) for state in found] == [
+        *recorded_iterations(recording)
+    ]
 
 
 @pytest.mark.parametrize("name", RADIX)

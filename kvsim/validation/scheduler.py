@@ -41,7 +41,7 @@ class Engine(NamedTuple):
 
 
 class Iteration(NamedTuple):
-    """The state right after an iteration was scheduled."""
+    """The state right after an iteration, who ended with it gone; arrivals meanwhile not counted."""
 
     start_us: int
     running: int
@@ -71,9 +71,12 @@ class Decided:
         held: int,
         allocator: Allocator,
     ) -> None:
-        """Note the state while the iterations ran."""
-        usage = allocator.held_slots / allocator.total_slots
-        self.iterations.append(Iteration(start // MICROSECOND, running, waiting, usage))
+        """Note the state after the iterations."""
+        self._allocator = allocator
+        self.iterations.append(Iteration(start // MICROSECOND, running, waiting, self._usage()))
+
+    def _usage(self) -> float:
+        return self._allocator.held_slots / self._allocator.total_slots
 
     def finished(self, sequence: Sequence, replica: int) -> None:
         """Note when everything happened to the request."""
@@ -81,6 +84,8 @@ class Decided:
         micros = (None if time is None else time // MICROSECOND for time in times)
         counts = (sequence.cached_tokens, sequence.preemptions)
         self.requests[sequence.request.row] = (*micros, *counts)
+        state = self.iterations[-1]
+        self.iterations[-1] = state._replace(running=state.running - 1, kv_usage=self._usage())
 
     def rejected(self, request: Request, replica: int, arrival: int, reason: str) -> None:
         """A refused request has no decisions; it shows as a mismatch."""
@@ -96,31 +101,36 @@ def check_scheduler(
     recording: Mapping[str, Any], path: Path, workload: Path | None, *, leaps: bool
 ) -> Verdict:
     """Replay the recording's requests on the same engine and compare them one by one."""
-    meta = recording.get("meta")
-    engine = Engine(*(number(path, "meta", meta, field) for field in Engine._fields))
+    engine = engine_of(recording, path)
     table = rows(path, recording, "requests")
     expected = {
         number(path, f"requests[{i}]", row, "row"): _decisions(path, i, row)
         for i, row in enumerate(table)
     }
-    requests = list(_requests(path, table, beside(path, workload)))
-    decided = _replay(requests, engine, leaps=leaps)
+    requests = list(recorded_requests(path, table, beside(path, workload)))
+    decided = decide(requests, engine, leaps=leaps)
     wrong = [row for row, decisions in expected.items() if decided.requests.get(row) != decisions]
     if not wrong:
         return Verdict(len(expected), len(expected), None)
-    states = _replay(requests, engine, leaps=False).iterations
-    recorded = list(_iterations(recording))
+    states = decide(requests, engine, leaps=False).iterations
+    recorded = list(recorded_iterations(recording))
     first = earliest(
         _mismatch(row, expected[row], decided.requests.get(row), recorded, states) for row in wrong
     )
     return Verdict(len(expected), len(expected) - len(wrong), first)
 
 
+def engine_of(recording: Mapping[str, Any], path: Path) -> Engine:
+    """The engine that a recording was made with."""
+    meta = recording.get("meta")
+    return Engine(*(number(path, "meta", meta, field) for field in Engine._fields))
+
+
 def _decisions(path: Path, index: int, row: object) -> Decisions:
     return tuple(number(path, f"requests[{index}]", row, field) for field in FIELDS)
 
 
-def _requests(path: Path, table: list[Any], workload: Path) -> Iterator[Request]:
+def recorded_requests(path: Path, table: list[Any], workload: Path) -> Iterator[Request]:
     """The recorded requests in order of arrival, their prompts from the workload."""
     submitted = {request.row: request for request in open_trace(workload)}
     rows_by_arrival = sorted(table, key=lambda row: (row["arrival_us"], row["row"]))
@@ -131,7 +141,8 @@ def _requests(path: Path, table: list[Any], workload: Path) -> Iterator[Request]
         yield request._replace(arrival=row["arrival_us"] * MICROSECOND / PICOSECONDS)
 
 
-def _replay(requests: Iterable[Request], engine: Engine, *, leaps: bool) -> Decided:
+def decide(requests: Iterable[Request], engine: Engine, *, leaps: bool) -> Decided:
+    """What kvsim decides for the requests on the engine of a recording."""
     allocator = Paged(engine.num_blocks, block_size=engine.block_size)
     scheduler = Chunked(
         allocator,
@@ -145,7 +156,8 @@ def _replay(requests: Iterable[Request], engine: Engine, *, leaps: bool) -> Deci
     return decided
 
 
-def _iterations(recording: Mapping[str, Any]) -> Iterator[Iteration]:
+def recorded_iterations(recording: Mapping[str, Any]) -> Iterator[Iteration]:
+    """The states that a recording has, if it has any."""
     fields = recording.get("iteration_fields", ())
     for values in recording.get("iterations", ()):
         row = dict(zip(fields, values, strict=False))
@@ -168,7 +180,7 @@ def _mismatch(
     engine, kvsim = _at(recorded, when), _at(states, when)
     explanation = (
         f"request {row}: {FIELDS[at]} is {expected[at]} in the engine and {found[at]} here; "
-        f"after scheduling at {when} us the engine had {engine}, kvsim {kvsim}"
+        f"after the iteration at {when} us the engine had {engine}, kvsim {kvsim}"
     )
     return when, Mismatch(row, FIELDS[at], expected[at], found[at], explanation)
 
