@@ -45,6 +45,7 @@ def table(rows: list[dict[str, Any]], ceilings: dict[str, float]) -> str:
         "bound",
         "reference",
         "ratio",
+        "error",
     ]
     body = [[str(row["shape"][name]) for name in names] + figures(row, ceilings) for row in rows]
     return "\n".join(line(cells) for cells in [head, ["---"] * len(head), *body])

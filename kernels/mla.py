@@ -32,7 +32,7 @@ class Tuning(NamedTuple):
     """Programs that are to be resident on a multiprocessor."""
 
 
-FEW_HEADS = Tuning(rows=16, tile=32, warps=4, stages=3, occupancy=2)
+FEW_HEADS = Tuning(rows=16, tile=64, warps=4, stages=2, occupancy=2)
 MANY_HEADS = Tuning(rows=64, tile=64, warps=8, stages=2, occupancy=1)
 
 
@@ -55,6 +55,7 @@ def mla_decode(
     Blocks that do not exist read as zeros.
     """
     batch, heads, width = q.shape
+    wide = tuning is None and heads > 32 and _on_hopper(q, rank, width - rank)
     tuning = tuning or (FEW_HEADS if heads <= 32 or q.element_size() > 2 else MANY_HEADS)
     head_tiles = triton.cdiv(heads, tuning.rows)
     most = triton.cdiv(block_table.shape[1] * cache.shape[1], tuning.tile)
@@ -62,18 +63,31 @@ def mla_decode(
     parts = split_count(head_tiles, batch * most, resident)
     partial = q.new_empty((parts + batch, heads, rank), dtype=torch.float32)
     partial_lse = q.new_empty((parts + batch, heads), dtype=torch.float32)
-    _mla_kernel[(head_tiles, parts)](
+    operands = (
         q, cache, block_table, lengths, partial, partial_lse,
         LOG2_E * scale, batch, parts, cache.shape[0], heads, q.stride(0), q.stride(1),
         cache.stride(0), cache.stride(1), block_table.stride(0),
-        ROWS=tuning.rows, RANK=rank, ROPE=width - rank, BLOCK_SIZE=cache.shape[1],
-        TILE=tuning.tile, BATCH=batch_bound(batch), STAGES=tuning.stages,
-        num_warps=tuning.warps,
     )  # fmt: skip
+    sizes = {
+        "ROWS": tuning.rows, "TILE": tuning.tile, "RANK": rank, "ROPE": width - rank,
+        "BLOCK_SIZE": cache.shape[1], "BATCH": batch_bound(batch), "num_warps": tuning.warps,
+    }  # fmt: skip
+    if wide:
+        from .mla_wide import wide_kernel
+
+        wide_kernel[(head_tiles, parts)](*operands, **sizes)
+    else:
+        _mla_kernel[(head_tiles, parts)](*operands, STAGES=tuning.stages, **sizes)
     out = q.new_empty((batch, heads, rank))
     lse = q.new_empty((batch, heads), dtype=torch.float32)
     merge_parts(partial, partial_lse, lengths, out, lse, parts=parts, window=0, tile=tuning.tile)
     return out, lse
+
+
+def _on_hopper(q: Tensor, rank: int, rope: int) -> bool:
+    """Whether the kernel that is laid out for Hopper and DeepSeek's sizes can run."""
+    fits = q.is_cuda and q.dtype == torch.bfloat16 and (rank, rope) == (512, 64)
+    return fits and torch.cuda.get_device_capability(q.device) == (9, 0)
 
 
 @triton.jit(do_not_specialize=["batch", "parts", "num_blocks", "table_stride"])

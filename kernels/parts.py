@@ -52,24 +52,12 @@ def pick(values, seqs, seq):
 
 
 @triton.jit(do_not_specialize=["batch", "parts"])
-def merge_kernel(
-    partial,
-    partial_lse,
-    lengths,
-    out,
-    lse,
-    out_stride_seq,
-    out_stride_head,
-    batch,
-    parts,
-    heads,
-    WINDOW: tl.constexpr,
-    TILE: tl.constexpr,
-    BATCH: tl.constexpr,
-    SEGMENTS: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    CHUNK: tl.constexpr,
-):
+def _merge_kernel(
+    partial, partial_lse, lengths, out, lse,
+    out_stride_seq, out_stride_head, batch, parts, heads,
+    WINDOW: tl.constexpr, TILE: tl.constexpr, BATCH: tl.constexpr, SEGMENTS: tl.constexpr,
+    HEAD_DIM: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
     head, seq, chunk = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     seqs, dims = tl.arange(0, BATCH), chunk * CHUNK + tl.arange(0, CHUNK)
     tiles, _ = tile_counts(lengths, seqs, batch, WINDOW, TILE)
@@ -117,34 +105,22 @@ def merge_parts(
 
     ``partial`` is ``[slots, heads, head_dim]`` and ``partial_lse`` ``[slots, heads]``, float32;
     ``out`` ``[batch, heads, head_dim]`` and ``lse`` ``[batch, heads]`` are written. A sequence of
-    length 0 gets zeros and minus infinity.
+    length 0 gets zeros and minus infinity. Few wide rows are cut into chunks of dims, to fill the
+    machine; many are not, since every program finds the segments anew.
     """
     batch, heads, head_dim = out.shape
-    chunk = min(head_dim, 128)
-    segments = triton.next_power_of_2(min(64, parts // batch + 2))
-    merge_kernel[(heads, batch, head_dim // chunk)](
-        partial,
-        partial_lse,
-        lengths,
-        out,
-        lse,
-        out.stride(0),
-        out.stride(1),
-        batch,
-        parts,
-        heads,
-        WINDOW=window,
-        TILE=tile,
-        BATCH=batch_bound(batch),
-        SEGMENTS=segments,
-        HEAD_DIM=head_dim,
-        CHUNK=chunk,
-        num_warps=4,
-    )
+    chunk = min(head_dim, 128) if batch * heads <= 256 else head_dim
+    segments = triton.next_power_of_2(min(8192 // chunk, parts // batch + 2))
+    _merge_kernel[(heads, batch, head_dim // chunk)](
+        partial, partial_lse, lengths, out, lse,
+        out.stride(0), out.stride(1), batch, parts, heads,
+        WINDOW=window, TILE=tile, BATCH=batch_bound(batch), SEGMENTS=segments,
+        HEAD_DIM=head_dim, CHUNK=chunk, num_warps=4,
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["rows", "states"])
-def merge_states_kernel(
+def _merge_states_kernel(
     partial, partial_lse, out, lse, rows, states, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr
 ):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -178,6 +154,6 @@ def merge_states(partial: Tensor, partial_lse: Tensor, out: Tensor, lse: Tensor)
     ``out`` ``[..., head_dim]`` and ``lse`` ``[...]`` are written. A set may be empty (-inf).
     """
     rows = lse.numel()
-    merge_states_kernel[(triton.cdiv(rows, 8),)](
+    _merge_states_kernel[(triton.cdiv(rows, 8),)](
         partial, partial_lse, out, lse, rows, partial.shape[0], HEAD_DIM=out.shape[-1], ROWS=8
     )
