@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvsim.catalog import load_gpu, load_model
@@ -231,15 +231,18 @@ def out_of_reach(
 
 
 def survey(trace: str, requests: Iterable[Request], sha256: str | None) -> Traffic:
-    """Read a trace once."""
+    """Read a trace once. Turns of a session count as if their answers took no time."""
     count = prompts = outputs = 0
-    first = last = None
+    first, last = inf, 0.0
+    sessions: dict[str | None, float] = {}
     for request in requests:
         count += 1
         prompts += request.prompt_tokens
         outputs += request.output_tokens
-        if request.arrival is not None:
-            first = request.arrival if first is None else first
-            last = request.arrival
-    span = (last or 0.0) - (first or 0.0)
-    return Traffic(trace, sha256, count, span, prompts, outputs)
+        at = request.arrival
+        if at is None:
+            at = sessions.get(request.session, 0.0) + (request.think_time or 0.0)
+        if request.session is not None:
+            sessions[request.session] = at
+        first, last = min(first, at), max(last, at)
+    return Traffic(trace, sha256, count, max(0.0, last - first), prompts, outputs)

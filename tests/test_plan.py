@@ -1,0 +1,492 @@
+"""Capacity planning: the searches, their bounds, prices, and what a plan says to its reader."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Generator, Sequence
+from datetime import date
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvsim.catalog import load_gpu
+from kvsim.cli.app import run
+from kvsim.errors import CapacityError, ConfigError
+from kvsim.planning import Plan, Question, plan
+from kvsim.planning.document import document
+from kvsim.planning.objective import Objective, read_objective
+from kvsim.planning.pool import Lab
+from kvsim.planning.prices import Preference, quote, read_prices, warning
+from kvsim.planning.question import Electricity, Owned
+from kvsim.planning.report import cell, html, markdown
+from kvsim.planning.search import Bench, Placement, smallest
+from kvsim.planning.trial import AS_IT_IS, Change, Outcome, Trial
+from kvsim.planning.unloaded import Glance, survey
+from kvsim.scenario import Scenario
+from kvsim.workload import open_trace
+
+TODAY = date(2026, 11, 29)
+LOOSE = read_objective(["ttft_p99=1s", "tpot_p99=30ms"])
+
+
+@pytest.fixture(scope="session")
+def mooncake(root: Path) -> str:
+    """The shipped sample in the Mooncake format: 1,000 requests in 293 s."""
+    return str(root / "traces" / "mooncake.jsonl.gz")
+
+
+def ask(trace: str, *gpus: str, **more: object) -> Question:
+    """A question about a small model."""
+    given = {"objective": LOOSE, "as_of": TODAY, "explore": False, "token_budgets": (None,), **more}
+    scenario = given.pop("scenario", Scenario(model="llama-3.1-8b"))
+    return Question(scenario, trace, gpus, **given)  # type: ignore[arg-type]
+
+
+def trial(trace: str, replicas: int, objective: Objective, **more: object) -> Trial:
+    scenario = Scenario(model="llama-3.1-8b", tensor_parallel_size=4, replicas=replicas)
+    return Trial(scenario, trace, 1000, objective, **more)  # type: ignore[arg-type]
+
+
+# The search.
+
+
+def answered(least: int, most: int, guess: int, threshold: int) -> tuple[int | None, list[int]]:
+    """What ``smallest`` finds when everything from a threshold on is enough, and what it tried."""
+    tried: list[int] = []
+
+    def passes(number: int) -> Generator[Sequence[Trial], list[Outcome], bool]:
+        tried.append(number)
+        yield from ()
+        return number >= threshold
+
+    search = smallest(passes, least, most, guess)
+    try:
+        next(search)
+    except StopIteration as end:
+        return end.value, tried
+    raise AssertionError
+
+
+@given(st.integers(1, 300), st.integers(0, 300), st.integers(-5, 700), st.integers(1, 700))
+def test_the_search_finds_the_smallest_number_and_has_seen_the_one_before_fail(
+    least: int, more: int, guess: int, threshold: int
+) -> None:
+    most = least + more
+    found, tried = answered(least, most, guess, threshold)
+    expected = max(least, threshold)
+    assert found == (expected if threshold <= most else None)
+    assert len(tried) == len(set(tried))
+    assert all(least <= number <= most for number in tried)
+    if found is not None and found > least:
+        assert found - 1 in tried
+    assert len(tried) <= 2 * most.bit_length() + 2
+
+
+def test_a_right_guess_costs_two_replays() -> None:
+    assert answered(1, 100, 7, 7) == (7, [7, 6])
+
+
+def test_a_plan_is_the_smallest_fleet_that_a_replay_of_its_own_confirms(mooncake: str) -> None:
+    found = plan(ask(mooncake, "h200", tensor_parallel_sizes=(4,)))
+    [best] = found.candidates
+    bench = Bench(Scenario(model="llama-3.1-8b"), mooncake, 1000, LOOSE)
+    replicas = best.fleet.replicas
+    assert replicas > 1
+    assert bench.trial(best.fleet.placement, replicas, whole=True).run().met
+    assert not bench.trial(best.fleet.placement, replicas - 1, whole=True).run().met
+
+
+def test_a_plan_does_not_depend_on_the_number_of_processes(mooncake: str) -> None:
+    question = ask(mooncake, "h200", "h100-sxm", tensor_parallel_sizes=(2, 4), explore=True)
+    one, two = plan(question, jobs=1), plan(question, jobs=2)
+    assert document(one, "") == document(two, "")
+
+
+def test_headroom_never_makes_a_fleet_smaller(mooncake: str) -> None:
+    bare = plan(ask(mooncake, "h200", tensor_parallel_sizes=(4,)))
+    more = plan(ask(mooncake, "h200", tensor_parallel_sizes=(4,), headroom=1.0))
+    assert more.candidates[0].fleet.replicas > bare.candidates[0].fleet.replicas
+
+
+def test_a_given_fleet_is_kept_and_its_highest_rate_found(mooncake: str) -> None:
+    scenario = Scenario(model="llama-3.1-8b", replicas=6)
+    question = ask(mooncake, "h200", scenario=scenario, tensor_parallel_sizes=(4,), explore=True)
+    [best] = plan(question).candidates
+    assert best.fleet.replicas == 6
+    assert best.highest_rate is not None
+    assert best.highest_rate > 1
+    bench = Bench(scenario, mooncake, 1000, LOOSE)
+    enough = bench.trial(best.fleet.placement, 6, Change(traffic=best.highest_rate)).run()
+    beyond = bench.trial(best.fleet.placement, 6, Change(traffic=best.highest_rate + 0.05)).run()
+    assert enough.met
+    assert not beyond.met
+
+
+def test_every_trial_runs_once(mooncake: str) -> None:
+    bench = Bench(Scenario(model="llama-3.1-8b"), mooncake, 1000, LOOSE)
+
+    def twice() -> Generator[Sequence[Trial], list[Outcome], list[Outcome]]:
+        wanted = bench.trial(Placement("h200", 4, None), 4)
+        return (yield [wanted, wanted])
+
+    with Lab(1) as lab:
+        [[first, second]] = lab.run([twice()])
+        assert first is second
+        assert lab.trials == 1
+
+
+# Trials.
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.sampled_from([0.2, 0.5, 1.0, 3.0]),
+    st.sampled_from([0.005, 0.02, 0.1]),
+    st.sampled_from([None, 0.5, 0.9, 0.99]),
+    st.sampled_from(["p50", "p90", "p99"]),
+)
+def test_a_run_that_is_stopped_early_would_not_have_met_its_objective(
+    mooncake: str, ttft: float, tpot: float, share: float | None, statistic: str
+) -> None:
+    objective = read_objective([f"ttft_{statistic}={ttft}s", f"tpot_{statistic}={tpot}s"], share)
+    short, whole = (trial(mooncake, 3, objective, whole=flag).run() for flag in (False, True))
+    assert short.met == whole.met
+    assert short.attainment >= whole.attainment
+    assert whole.summary is not None
+    if short.summary is not None:
+        assert short.summary == whole.summary
+
+
+def test_a_slower_engine_is_exactly_one_whose_steps_take_longer(mooncake: str) -> None:
+    slow = {"model": "llama-3.1-8b", "replicas": 4}
+    objective = read_objective(["ttft=3s"])
+    fixed = [
+        Scenario(**slow, cost_model={"name": "fixed", "step_time": step}) for step in (0.02, 0.04)
+    ]
+    one = Trial(fixed[0], mooncake, 1000, objective, Change(slowness=2.0), whole=True).run()
+    two = Trial(fixed[1], mooncake, 1000, objective, whole=True).run()
+    assert one.attainment == two.attainment
+    assert one.summary is not None
+    assert two.summary is not None
+    for key in ("mean_ttft_ms", "p99_tpot_ms", "duration", "output_throughput", "request_goodput"):
+        assert one.summary[key] == pytest.approx(two.summary[key], rel=1e-9)
+
+
+def test_longer_answers_are_more_output_tokens(mooncake: str) -> None:
+    plain = trial(mooncake, 4, LOOSE, whole=True).run().summary
+    longer = trial(mooncake, 4, LOOSE, change=Change(answers=1.2), whole=True).run().summary
+    assert plain is not None
+    assert longer is not None
+    ratio = longer["total_output_tokens"] / plain["total_output_tokens"]  # type: ignore[operator]
+    assert ratio == pytest.approx(1.2, abs=0.01)
+
+
+def test_requests_that_were_refused_have_missed_their_limits(
+    write: Callable[[str, str], Path],
+) -> None:
+    rows = [
+        {"arrival": n / 10, "prompt_tokens": 100 + 900 * (n % 2), "output_tokens": 5}
+        for n in range(80)
+    ]
+    path = write("half.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    scenario = Scenario(max_model_len=512)
+    outcome = Trial(scenario, str(path), 80, read_objective(["ttft=9s"], 0.4), whole=True).run()
+    assert outcome.attainment == 0.5
+    assert not outcome.met
+
+
+# Bounds and means.
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_no_fleet_beats_idle_engines(mooncake: str, size: int) -> None:
+    scenario = Scenario(model="llama-3.1-8b", tensor_parallel_size=size)
+    objective = read_objective(["ttft=300ms", "tpot=6ms"], 0.9)
+    traffic = survey("t", open_trace(mooncake), None)
+    seen = Glance(scenario, mooncake, traffic, objective).run()
+    many = Trial(scenario.changed(replicas=64), mooncake, 1000, objective, whole=True).run()
+    assert many.attainment <= seen.attainment < 1
+
+
+def test_an_objective_that_idle_engines_miss_costs_no_search(mooncake: str) -> None:
+    found = plan(ask(mooncake, "h200", objective=read_objective(["ttft_p99=10ms"])))
+    assert not found.candidates
+    assert "even on an idle engine" in found.refused[0].reason
+    assert found.trials <= 1
+
+
+def test_mean_sizing_of_the_conversation_trace_is_far_off(shared: Path) -> None:
+    """Two GPUs by means, which serve a small part in time; four, six and eight do far better."""
+    trace = str(shared / "traces" / "mooncake" / "conversation_trace.jsonl.gz")
+    objective = read_objective(["ttft=2s", "tpot=50ms"], 0.9)
+    scenario = Scenario(model="llama-3.1-8b")
+    traffic = survey("conversation", open_trace(trace), None)
+    sizing = Glance(scenario, trace, traffic, objective).run().sizing
+    assert sizing is not None
+    assert sizing.replicas == 2
+    bench = Bench(scenario, trace, traffic.requests, objective)
+    shares = [
+        bench.trial(Placement("h200", 1, None), count, whole=True).run().attainment
+        for count in (2, 4, 8)
+    ]
+    assert shares[0] < 0.4
+    assert 0.6 < shares[1] < shares[2] < 0.97
+
+
+# Prices.
+
+
+def test_of_a_price_history_the_newest_is_taken() -> None:
+    [price] = quote(load_gpu("a100-40gb"), Preference()).prices
+    assert (price.sku, price.usd_per_hour) == ("p4d.24xlarge", 21.957642)
+
+
+def test_a_provider_that_does_not_list_a_gpu_gives_way_to_the_cheapest_that_does() -> None:
+    quoted = quote(load_gpu("h200"), Preference(provider="nobody"))
+    assert len(quoted.prices) == 1
+    assert "nobody lists none" in quoted.note
+
+
+def test_a_commitment_that_nobody_sells_is_named_with_those_that_are_sold() -> None:
+    with pytest.raises(ConfigError, match=r"no reserved-1y price for H200.*known: .*on-demand"):
+        quote(load_gpu("h200"), Preference(commitment="reserved-1y"))
+
+
+def test_prices_of_a_file_replace_those_of_the_catalog(write: Callable[[str, str], Path]) -> None:
+    path = write(
+        "prices.csv",
+        "gpu,usd_per_gpu_hour,source,date,kind,gpus\nh200,2.5,contract 7,2025-01-01,reserved-1y,8\n",
+    )
+    quoted = quote(load_gpu("h200-sxm"), Preference(file=path, commitment="reserved-1y"))
+    assert quoted.offers[0].usd_per_gpu_hour == 2.5
+    assert quoted.offers[0].gpus == 8
+    assert "more than a year" in (warning(quoted.prices[0], TODAY) or "")
+    assert warning(quoted.prices[0], date(2025, 6, 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("gpu,usd_per_gpu_hour,source\n", "column 'date' is missing"),
+        ("gpu,usd_per_gpu_hour,source,date\nh200,-1,s,2026\n", ":2: usd_per_gpu_hour = '-1'"),
+        ("gpu,usd_per_gpu_hour,source,date\nh200,nan,s,2026\n", ":2: usd_per_gpu_hour = 'nan'"),
+        ("gpu,usd_per_gpu_hour,source,date\nh300,1,s,2026\n", ":2: gpu: unknown gpu 'h300'"),
+        ("gpu,usd_per_gpu_hour,source,date,gpus\nh200,1,s,2026,some\n", ":2: gpus = 'some'"),
+        ("gpu,usd_per_gpu_hour,source,date\nh200\n", ":2: usd_per_gpu_hour = ''"),
+    ],
+)
+def test_a_bad_price_file_is_told_by_line_and_column(
+    write: Callable[[str, str], Path], text: str, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        read_prices(write("prices.csv", text))
+
+
+def test_the_cheaper_of_two_prices_wins_with_the_same_fleets(mooncake: str) -> None:
+    def first(**cheap: float) -> str:
+        said = tuple((load_gpu(name).name, usd) for name, usd in cheap.items())
+        question = ask(
+            mooncake,
+            "h200",
+            "h100",
+            tensor_parallel_sizes=(4,),
+            preference=Preference(gpu_prices=said),
+        )
+        return plan(question).candidates[0].market.gpu.name
+
+    assert first(h200=1.0, h100=30.0) == "H200-SXM-141GB"
+    assert first(h200=30.0, h100=1.0) == "H100-SXM5-80GB"
+
+
+def test_owned_hardware_is_paid_by_the_hour_of_use(mooncake: str) -> None:
+    owned = Owned(((None, 35_040.0),), years=4, utilisation=0.5)
+    site = Electricity(usd_per_kwh=0.0, co2_grams_per_kwh=100)
+    question = ask(mooncake, "h200", tensor_parallel_sizes=(4,), owned=owned, electricity=site)
+    [best] = plan(question).candidates
+    assert best.usd_per_hour == pytest.approx(2.0 * best.fleet.bill.gpus_billed)
+    assert best.energy is not None
+    assert best.energy.co2_kg_per_month == pytest.approx(best.energy.kwh_per_month / 10)
+
+
+# Objectives.
+
+
+def test_an_objective_without_a_statistic_asks_for_99_percent_of_requests() -> None:
+    assert read_objective(["ttft=2s"]).attainment == 0.99
+    assert read_objective(["ttft=2s"], 0.5).attainment == 0.5
+    assert read_objective(["ttft_p99=2s"]).attainment is None
+
+
+def test_a_percentile_also_limits_each_request_for_the_attainment_that_is_shown() -> None:
+    objective = read_objective(["ttft_p50=1s", "ttft_p99=2s", "tpot_mean=50ms"])
+    assert objective.limits == {"ttft": 2.0}
+    assert [bound.key for bound in objective.bounds] == [
+        "p50_ttft_ms",
+        "p99_ttft_ms",
+        "mean_tpot_ms",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ([], "needs an objective"),
+        (["itl=5ms"], "itl needs a statistic"),
+        (["tftt=1s"], "did you mean 'ttft'"),
+        (["ttft_p98=1s"], "unknown statistic 'p98'"),
+        (["ttft=2"], "needs a unit"),
+    ],
+)
+def test_an_objective_that_cannot_be_meant_is_refused(texts: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        read_objective(texts)
+
+
+# What the reader gets.
+
+
+@pytest.fixture(scope="module")
+def explored(root: Path) -> Plan:
+    """A small plan with all that a plan can have."""
+    trace = str(root / "traces" / "mooncake.jsonl.gz")
+    return plan(ask(trace, "h200", "l4", explore=True, tensor_parallel_sizes=(4,), objective=LOOSE))
+
+
+def test_the_page_is_complete_and_asks_nothing_of_the_network(explored: Plan) -> None:
+    page = html(explored, "kvsim plan x")
+    assert page.count("data:image/png;base64,") >= 5
+    assert "http" not in re.sub(r"base64,[^\"]*", "", page)
+    for text in (
+        explored.hash,
+        "2026-07",
+        "AWS price list",
+        "Approved by",
+        "vllm serve",
+        "analytic",
+    ):
+        assert text in page
+    assert "nan" not in re.sub(r"base64,[^\"]*", "", page).lower().split()
+
+
+def test_nothing_in_a_page_can_become_markup(explored: Plan) -> None:
+    evil = "<script>alert(1)</script>"
+    named = explored._replace(traffic=explored.traffic._replace(name=evil))
+    page = html(named, f"kvsim plan {shlex.quote(evil)}")
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_markdown_refers_to_figures_that_exist(explored: Plan, tmp_path: Path) -> None:
+    text = markdown(explored, tmp_path / "plan.md", "kvsim plan x")
+    places = re.findall(r"!\[[^]]*]\(([^)]+)\)", text)
+    assert len(places) >= 5
+    assert all((tmp_path / place).read_bytes().startswith(b"\x89PNG") for place in places)
+
+
+def test_a_cell_of_a_markdown_table_stays_one_cell() -> None:
+    assert cell("a|b\n`c` <d>") == "a\\|b 'c' &lt;d&gt;"
+
+
+def test_the_command_lines_carry_the_limits_of_the_plan(explored: Plan) -> None:
+    best = explored.candidates[0]
+    line = shlex.split(best.commands.vllm)
+    flags = dict(zip(line[3::2], line[4::2], strict=False))
+    assert line[:2] == ["vllm", "serve"]
+    assert flags["--tensor-parallel-size"] == "4"
+    assert flags["--max-num-batched-tokens"] == "8192"
+    sglang = shlex.split(best.commands.sglang)
+    share = float(sglang[sglang.index("--mem-fraction-static") + 1])
+    assert 0.8 < share < 0.92
+
+
+def test_cases_of_the_sensitivity_come_in_pairs_around_the_answer(explored: Plan) -> None:
+    assert explored.exploration is not None
+    effects = explored.exploration.effects
+    pairs = list(zip(effects[::2], effects[1::2], strict=True))
+    assert [low.case.factor for low, _ in pairs] == ["traffic", "answers", "calibration", "price"]
+    now = explored.candidates[0].fleet.replicas
+    for low, high in pairs:
+        assert low.replicas is not None
+        assert high.replicas is not None
+        assert low.replicas <= now <= high.replicas
+
+
+# The command.
+
+
+def test_the_command_prints_a_plan_as_json(
+    capsys: pytest.CaptureFixture[str], mooncake: str
+) -> None:
+    arguments = ["plan", mooncake, "--model", "llama-3.1-8b", "--gpu", "h200", "--quick", "--json"]
+    arguments += ["--slo", "ttft_p99=1s", "--tensor-parallel-size", "4", "--jobs", "1"]
+    assert run([*arguments, "--gpu-price", "2.10", "--as-of", "2026-11-29"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    best = shown["answer"]
+    assert best["usd_per_hour"] == pytest.approx(2.10 * best["gpus"])
+    assert best["usd_per_month"] == pytest.approx(best["usd_per_hour"] * 730)
+    assert best["p99_ttft_ms"] <= 1000
+    assert best["by_means"]["needed_by_said"] == best["gpus"] / best["by_means"]["gpus"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "said"),
+    [
+        (["--gpu", "h200", "--slo", "ttft_p99=5ms"], 5, "even on an idle engine"),
+        (
+            ["--gpu", "l4", "--model", "llama-3-70b", "--tensor-parallel-size", "1"],
+            4,
+            "does not fit",
+        ),
+        (["--gpu", "h201"], 2, "did you mean"),
+        (["--gpu", ","], 2, "names no GPU"),
+        (["--tensor-parallel-size", "two"], 2, "whole numbers"),
+        (["--headroom", "-1"], 2, "--headroom -1"),
+        (["--attainment", "1.5"], 2, "--attainment 1.5"),
+        (["--report", "plan.doc"], 2, "must end in"),
+        (["--capex", "l4=9000"], 2, "no --capex for H200"),
+        (["--request-rate", "inf"], 2, "all requests arrive at once"),
+        (["--gpu-price", "free"], 2, "--gpu-price free"),
+        (["--as-of", "yesterday"], 2, "--as-of yesterday"),
+    ],
+)
+def test_a_mistake_is_one_line_with_its_exit_code(
+    capsys: pytest.CaptureFixture[str], mooncake: str, flags: list[str], code: int, said: str
+) -> None:
+    base = ["plan", mooncake, "--quick", "--jobs", "1", "--max-gpus", "8"]
+    slo = [] if "--slo" in flags else ["--slo", "ttft_p99=2s"]
+    assert run([*base, *slo, *flags]) == code
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert said in error
+
+
+def test_a_gpu_that_cannot_hold_the_model_is_named_beside_those_that_can(mooncake: str) -> None:
+    question = ask(
+        mooncake,
+        "l4",
+        "h200",
+        tensor_parallel_sizes=(1,),
+        objective=read_objective(["ttft_p50=9s"]),
+    )
+    question_70b = ask(
+        mooncake, "l4", tensor_parallel_sizes=(1,), scenario=Scenario(model="llama-3-70b")
+    )
+    found = plan(question)
+    assert [c.market.gpu.name for c in found.candidates][0] is not None
+    with pytest.raises(CapacityError, match="does not fit"):
+        plan(question_70b)
+
+
+def test_equal_questions_have_equal_hashes_and_others_do_not(mooncake: str) -> None:
+    one, same, other = (
+        ask(mooncake, "h200"),
+        ask(mooncake, "h200"),
+        ask(mooncake, "h200", headroom=0.1),
+    )
+    assert one.hash("s") == same.hash("s") != other.hash("s")
+    assert one.hash("s") != one.hash("t")
+    assert AS_IT_IS == Change()
