@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvsim.catalog.hardware import load_gpu
+from kvsim.catalog.models import load_model
 from kvsim.core import Request, Sequence
+from kvsim.costs.roofline import Roofline
+from kvsim.layout import KVLayout
 from kvsim.memory import ALLOCATORS
 from kvsim.memory.contiguous import Contiguous
+from kvsim.memory.paged import Paged
 from kvsim.memory.reservation import RESERVATIONS
 from kvsim.scheduling import SCHEDULERS
 from kvsim.scheduling.chunked import Chunked
 from tests.contracts.test_allocators import build
 from tests.oracles.costs import Crossing
-from tests.oracles.replay import replay
+from tests.oracles.replay import Log, replay
 from tests.oracles.workloads import request_lists
-from tests.test_exact_replay import COSTS
+from tests.test_exact_replay import COSTS, on_boundaries
 
 
 @pytest.mark.parametrize("scheduler", sorted(SCHEDULERS))
@@ -51,6 +59,71 @@ def test_leaps_change_nothing(
         assert not memory.held_slots
         outcomes.append((log.seen, log.refused, log.iterations, log.gaps, memory.evictions))
     assert outcomes[0] == outcomes[1]
+
+
+@cache
+def real_cost(model: str) -> Roofline:
+    return Roofline(KVLayout(load_model(model)), load_gpu("h200"))
+
+
+@pytest.mark.parametrize(
+    "model", ["llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gpt-oss-20b", "gemma-3-27b"]
+)
+@settings(max_examples=40, deadline=None)
+@given(
+    requests=request_lists(300, 60),
+    blocks=st.integers(2, 24),
+    block=st.sampled_from([1, 3, 7, 16, 33, 64]),
+    seats=st.sampled_from([1, 3, 8]),
+    spare_budget=st.sampled_from([0, 1, 30, 300]),
+    threshold=st.sampled_from([0, 0, 5, 40]),
+    watermark=st.sampled_from([0.0, 0.0, 0.1, 0.4]),
+    picks=st.lists(st.integers(0, 10**6), max_size=14),
+)
+def test_leaps_change_nothing_at_the_speed_of_real_models(
+    model: str,
+    requests: list[Request],
+    blocks: int,
+    block: int,
+    seats: int,
+    spare_budget: int,
+    threshold: int,
+    watermark: float,
+    picks: list[int],
+) -> None:
+    """Blocks that no hash id divides, chunks side by side, arrivals when iterations end."""
+
+    def serve(requests: list[Request], *, leaps: bool) -> tuple[Ends, int]:
+        pool, log = Paged(1 + blocks, block_size=block), Ends()
+        engine = Chunked(
+            pool,
+            max_num_seqs=seats,
+            max_num_batched_tokens=seats + spare_budget,
+            long_prefill_token_threshold=threshold,
+            watermark=watermark,
+            leaps=leaps,
+        )
+        replay(requests, engine, pool, real_cost(model), check=True, log=log)
+        return log, pool.evictions
+
+    ends = serve(requests, leaps=False)[0].ends
+    if picks and ends:
+        requests = on_boundaries(requests, ends, picks)
+    (leapt, evicted), (stepped, evictions) = (serve(requests, leaps=it) for it in (True, False))
+    assert (leapt.seen, leapt.refused, leapt.gaps) == (stepped.seen, stepped.refused, stepped.gaps)
+    assert (leapt.iterations, evicted) == (stepped.iterations, evictions)
+
+
+class Ends(Log):
+    """Remembers when iterations ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends: list[int] = []
+
+    def leap(self, replica: int, start: int, now: int, *rest: Any) -> None:
+        super().leap(replica, start, now, *rest)
+        self.ends.append(now)
 
 
 class Insistent(Chunked):
