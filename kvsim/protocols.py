@@ -108,6 +108,15 @@ class Batch(NamedTuple):
     """Sequences whose prompt is being computed, with the tokens each gains in one step."""
 
 
+class Outcome(NamedTuple):
+    """What a batch yields once its tokens are seen."""
+
+    ended: list[Sequence]
+    """Who finishes, in running order."""
+    answered: list[Sequence]
+    """Whose prompt is complete: their first token, or the next one after a preemption."""
+
+
 class Scheduler(Protocol):
     """Decides which sequences run in the next iteration; owns the waiting and running sets."""
 

@@ -6,7 +6,7 @@ from collections import deque
 
 from kvsim.core import BatchShape, Sequence
 from kvsim.errors import ConfigError
-from kvsim.protocols import Allocator, Batch
+from kvsim.protocols import Allocator, Batch, Outcome
 from kvsim.scheduling.running import Running
 
 UNBOUNDED = 1 << 62
@@ -55,6 +55,7 @@ class Chunked:
         self._admitted = 0
         self._blocked = False  # the head of the queue was refused, and no memory came back since
         self._deferred = False  # the batch in flight takes its memory when it ends
+        self._ending: set[Sequence] = set()  # running, their last token in flight
 
     @property
     def waiting_count(self) -> int:
@@ -74,7 +75,7 @@ class Chunked:
         """Leap while nothing can change, else decide one iteration."""
         if not self._running and not self._waiting:
             return None
-        return self._leap() or self._iteration(now)
+        return (None if self._ending else self._leap()) or self._iteration(now)
 
     # Leaps: iterations in which nobody joins.
 
@@ -98,10 +99,9 @@ class Chunked:
         steps = self._allocator.room(steps)
         if not steps:
             return None
-        self._deferred = True
         decodes = clock.decodes
         shape = BatchShape(decodes, clock.context_tokens, sampled=decodes)
-        return Batch(shape, steps, not closed, ())
+        return self._launch(Batch(shape, steps, not closed, ()))
 
     def _chunk_leap(self, sequence: Sequence, chunk: int, closed: bool) -> Batch | None:
         clock = self._clock
@@ -111,12 +111,24 @@ class Chunked:
             steps = min(steps, clock.steps_to_finish())
         if not steps or not (steps := self._allocator.room(steps, sequence, chunk)):
             return None
-        self._deferred = True
-        return Batch(self._shape([(sequence, chunk)]), steps, not closed, [(sequence, chunk)])
+        prompts = [(sequence, chunk)]
+        return self._launch(Batch(self._shape(prompts), steps, not closed, prompts))
+
+    def _launch(self, batch: Batch) -> Batch:
+        """Take the memory of a single iteration now, that of a leap when its steps are certain."""
+        self._deferred = batch.steps > 1
+        if not self._deferred:
+            self._take(batch, 1)
+        return batch
+
+    def _take(self, batch: Batch, steps: int) -> None:
+        self._allocator.advance(steps)
+        for sequence, tokens in batch.prompts:
+            self._allocator.grow(sequence, sequence.num_computed + tokens * steps)
 
     # Single iterations.
 
-    def _iteration(self, now: int) -> Batch:
+    def _iteration(self, now: int) -> Batch | None:
         self._deferred = False
         preemptions = self.preemptions
         prompts: list[tuple[Sequence, int]] = []
@@ -124,7 +136,9 @@ class Chunked:
         idle = not prompts and not self._clock.decodes  # an iteration without work takes no time
         if preemptions == self.preemptions or idle:
             self._admit(prompts, budget, now)
-        assert prompts or self._clock.decodes, "requests wait, yet nothing can run"
+        if not prompts and not self._clock.decodes:
+            assert self._ending, "requests wait, yet nothing can run"
+            return None
         return Batch(self._shape(prompts), 1, False, prompts)
 
     def _continue(self, prompts: list[tuple[Sequence, int]], now: int) -> int:
@@ -152,6 +166,8 @@ class Chunked:
         for sequence in sequences:
             if sequence.order not in self._running:
                 break  # preempted, and so are all after it
+            if sequence in self._ending:
+                continue
             prefills = sequence in self._prefilling
             if prefills:
                 chunk = sequence.num_tokens - sequence.num_computed
@@ -176,6 +192,8 @@ class Chunked:
 
     def _preempt(self, now: int) -> Sequence:
         _, sequence = self._running.popitem()
+        if sequence in self._ending:
+            return self._cut_short(sequence)
         if sequence in self._prefilling:
             self._prefilling.remove(sequence)
         else:
@@ -188,6 +206,15 @@ class Chunked:
         sequence.preemptions += 1
         self.preemptions += 1
         self._waiting.appendleft(sequence)
+        self._blocked = False
+        return sequence
+
+    def _cut_short(self, sequence: Sequence) -> Sequence:
+        """Take the memory of a sequence whose last token is in flight; it ends all the same."""
+        self._allocator.free(sequence, sequence.num_computed, finished=True)
+        sequence.order = -1
+        sequence.preemptions += 1
+        self.preemptions += 1
         self._blocked = False
         return sequence
 
@@ -238,46 +265,66 @@ class Chunked:
 
     def complete(self, batch: Batch, steps: int, now: int) -> list[Sequence]:
         """Apply ``steps`` iterations; returns who finished, in running order, memory still held."""
+        return self.deliver(self.commit(batch, steps), now)
+
+    def commit(self, batch: Batch, steps: int) -> Outcome:
+        """``steps`` iterations are certain to run: count their tokens, which nobody has seen yet."""
         if self._deferred:
-            self._allocator.advance(steps)
-            for sequence, tokens in batch.prompts:
-                self._allocator.grow(sequence, sequence.num_computed + tokens * steps)
-        finished = self._clock.advance(steps)
+            self._take(batch, steps)
+        ended, answered = self._clock.advance(steps), []
         for sequence, tokens in batch.prompts:
             sequence.num_computed += tokens * steps
-            if sequence.num_computed == sequence.num_tokens and self._answer(sequence, now):
-                finished.append(sequence)
-        finished.sort(key=_order)
-        return finished
+            if sequence.num_computed == sequence.num_tokens:
+                answered.append(sequence)
+                if self._answer(sequence):
+                    ended.append(sequence)
+        ended.sort(key=_order)
+        return Outcome(ended, answered)
 
-    def retire(self, finished: list[Sequence]) -> None:
-        """Give back the memory of finished sequences, in their order."""
-        for sequence in finished:
-            del self._running[sequence.order]
-            self._allocator.free(sequence, sequence.num_computed, finished=True)
-            self._blocked = False
-
-    def _answer(self, sequence: Sequence, now: int) -> bool:
+    def _answer(self, sequence: Sequence) -> bool:
         """A prompt is complete and yields a token; True if that was the last one."""
         if sequence in self._prefilling:
             self._prefilling.remove(sequence)
         self._blocked = False  # a prompt that is in the cache now may be what the head shares
         sequence.generated += 1
         sequence.num_tokens += 1
-        if sequence.first_token is None:
-            sequence.first_token = now
-        if sequence.last_token is not None:
-            self.gaps.append(now - sequence.last_token)
-            sequence.last_token = None
         if not self._clock.join(sequence):
             return True
         self._allocator.join(sequence)
         return False
 
+    def linger(self, outcome: Outcome) -> None:
+        """Go on before the outcome is seen: who ends with it holds seat and memory until then."""
+        for sequence in outcome.ended:
+            if sequence not in outcome.answered:
+                self._allocator.leave(sequence, sequence.num_computed)
+        self._ending.update(outcome.ended)
+
+    def deliver(self, outcome: Outcome, now: int) -> list[Sequence]:
+        """The tokens of a committed batch are seen; returns who finished with it."""
+        for sequence in outcome.answered:
+            if sequence.first_token is None:
+                sequence.first_token = now
+            if sequence.last_token is not None:
+                self.gaps.append(now - sequence.last_token)
+                sequence.last_token = None
+        return outcome.ended
+
+    def retire(self, finished: list[Sequence]) -> None:
+        """Give back the memory of finished sequences, in their order."""
+        for sequence in finished:
+            self._ending.discard(sequence)
+            if sequence.order < 0:
+                continue  # preempted with its last token in flight
+            del self._running[sequence.order]
+            self._allocator.free(sequence, sequence.num_computed, finished=True)
+            self._blocked = False
+
     def check(self) -> None:
         """Running and waiting are disjoint; the decode clock counts exactly the decoders."""
         running = list(self._running.values())
-        decoding = [sequence for sequence in running if sequence not in self._prefilling]
+        idle = {*self._prefilling, *self._ending}
+        decoding = [sequence for sequence in running if sequence not in idle]
         assert all(s.order == order for order, s in self._running.items())
         assert not {id(s) for s in running} & {id(s) for s in self._waiting}
         assert len(running) <= self._max_seqs

@@ -124,13 +124,22 @@ class Replica:
         now, batch, steps = self._env.now, self._batch, self._steps
         assert batch is not None
         finished = self.scheduler.complete(batch, steps, now)
+        self._report(batch, steps, self._left_waiting, finished)
+        if self._env.has_more_now:
+            self._plan_start()
+        else:
+            self._schedule(now)
+
+    def _report(self, batch: Batch, steps: int, waiting: int, finished: list[Sequence]) -> None:
+        """Tell the observer of a batch that has ended, and give back what its finishers held."""
+        now = self._env.now
         self._observer.leap(
             self.index,
             self._start,
             now,
             steps,
             batch.shape,
-            self._left_waiting,
+            waiting,
             self.scheduler.running_count,
             self._held,
             self.allocator,
@@ -144,10 +153,6 @@ class Replica:
             self._ended(sequence)
         if self._check:
             self.check()
-        if self._env.has_more_now:
-            self._plan_start()
-        else:
-            self._schedule(now)
 
     def _report_gaps(self) -> None:
         for gap in self.scheduler.gaps:
