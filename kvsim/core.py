@@ -129,6 +129,8 @@ class BatchShape(NamedTuple):
     """Query-key pairs of causal attention: sum of n*c + n*(n+1)/2 for n new tokens on c cached."""
     sampled: int = 0
     """Rows that go through the output head: decodes and prompts that complete."""
+    context_squares: int = 0
+    """Squares of what each decode reads, summed: how unequal they are."""
 
 
 class Match(NamedTuple):

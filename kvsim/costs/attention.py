@@ -27,7 +27,7 @@ class Reads:
 
 def limited_attention(reads: Reads, shape: BatchShape, moves: int, steps: int) -> int:
     """Attention of prompts over a window: pairs and context grow until they reach it."""
-    _, _, prefills, new, cached, pairs, _ = shape
+    _, _, prefills, new, cached, pairs, *_ = shape
     assert reads.limit is not None
     most_pairs, most_cached = new * reads.limit, prefills * reads.limit
     total = done = 0

@@ -102,7 +102,7 @@ class Roofline:
 
     def time(self, shape: BatchShape, steps: int = 1) -> int:
         """Picoseconds of ``steps`` iterations in a row: exactly the sum of the single ones."""
-        decodes, context, prefills, new, _, _, sampled = shape
+        decodes, context, prefills, new, _, _, sampled, _ = shape
         if new:
             total = steps * self._constant(decodes, prefills, new, sampled)
             total += self._prompt_attention(shape, steps)
@@ -149,7 +149,7 @@ class Roofline:
 
     def _prompt_attention(self, shape: BatchShape, steps: int) -> int:
         """Attention of the prompts' new tokens; a single chunk moves on by itself every step."""
-        _, _, prefills, new, cached, pairs, _ = shape
+        _, _, prefills, new, cached, pairs, *_ = shape
         moves = new if prefills == 1 else 0
         reads = self._unlimited
         total = larger_sum(

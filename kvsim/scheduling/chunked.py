@@ -56,6 +56,7 @@ class Chunked:
         self._blocked = False  # the head of the queue was refused, and no memory came back since
         self._deferred = False  # the batch in flight takes its memory when it ends
         self._ending: set[Sequence] = set()  # running, their last token in flight
+        self._computing: list[Sequence] = []  # whose prompts are in a batch not committed yet
 
     @property
     def waiting_count(self) -> int:
@@ -100,7 +101,8 @@ class Chunked:
         if not steps:
             return None
         decodes = clock.decodes
-        shape = BatchShape(decodes, clock.context_tokens, sampled=decodes)
+        squares = clock.context_squares
+        shape = BatchShape(decodes, clock.context_tokens, 0, 0, 0, 0, decodes, squares)
         return self._launch(Batch(shape, steps, not closed, ()))
 
     def _chunk_leap(self, sequence: Sequence, chunk: int, closed: bool) -> Batch | None:
@@ -139,6 +141,7 @@ class Chunked:
         if not prompts and not self._clock.decodes:
             assert self._ending, "requests wait, yet nothing can run"
             return None
+        self._computing = [sequence for sequence, _ in prompts]
         return Batch(self._shape(prompts), 1, False, prompts)
 
     def _continue(self, prompts: list[tuple[Sequence, int]], now: int) -> int:
@@ -257,9 +260,9 @@ class Chunked:
             context += cached
             pairs += new * cached + new * (new + 1) // 2
             sampled += cached + new == sequence.num_tokens
-        return BatchShape(
-            decodes, self._clock.context_tokens, len(prompts), tokens, context, pairs, sampled
-        )
+        clock, count = self._clock, len(prompts)
+        reads, squares = clock.context_tokens, clock.context_squares
+        return BatchShape(decodes, reads, count, tokens, context, pairs, sampled, squares)
 
     # Completion.
 
@@ -271,6 +274,7 @@ class Chunked:
         """``steps`` iterations are certain to run: count their tokens, which nobody has seen yet."""
         if self._deferred:
             self._take(batch, steps)
+        self._computing = []
         ended, answered = self._clock.advance(steps), []
         for sequence, tokens in batch.prompts:
             sequence.num_computed += tokens * steps
@@ -323,7 +327,7 @@ class Chunked:
     def check(self) -> None:
         """Running and waiting are disjoint; the decode clock counts exactly the decoders."""
         running = list(self._running.values())
-        idle = {*self._prefilling, *self._ending}
+        idle = {*self._prefilling, *self._ending, *self._computing}
         decoding = [sequence for sequence in running if sequence not in idle]
         assert all(s.order == order for order, s in self._running.items())
         assert not {id(s) for s in running} & {id(s) for s in self._waiting}

@@ -20,6 +20,8 @@ class Running:
         """Sequences that decode."""
         self.context_tokens = 0
         """Their computed tokens, summed."""
+        self.context_squares = 0
+        """The squares of their computed tokens, summed."""
         self._ends: list[tuple[int, int, Sequence]] = []  # (step, order, sequence), some stale
 
     def join(self, sequence: Sequence) -> bool:
@@ -30,6 +32,7 @@ class Running:
         sequence.start_step = self.step
         self.decodes += 1
         self.context_tokens += sequence.num_computed
+        self.context_squares += sequence.num_computed**2
         heappush(self._ends, (self.step + left, sequence.order, sequence))
         return True
 
@@ -45,6 +48,7 @@ class Running:
         sequence.generated += steps
         self.decodes -= 1
         self.context_tokens -= sequence.num_computed
+        self.context_squares -= sequence.num_computed**2
 
     def steps_to_finish(self) -> int:
         """Steps until the next sequence ends; at least one sequence decodes."""
@@ -56,6 +60,7 @@ class Running:
     def advance(self, steps: int) -> list[Sequence]:
         """Every decoder gains ``steps`` tokens; returns those that end with it, in running order."""
         self.step += steps
+        self.context_squares += steps * (2 * self.context_tokens + steps * self.decodes)
         self.context_tokens += steps * self.decodes
         ends, finished = self._ends, []
         while ends and ends[0][0] <= self.step:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from simpy import Event
 
-from kvsim.core import Sequence
-from kvsim.protocols import Batch, Outcome, Scheduler
-from kvsim.simulation.events import ENGINE, Call
+from kvsim.core import Sequence, picoseconds
+from kvsim.protocols import Allocator, Batch, CostModel, Outcome, Scheduler
+from kvsim.simulation.events import ARRIVAL, ENGINE, Call
 from kvsim.simulation.replica import Replica
 
 
@@ -26,6 +26,19 @@ class PipelinedScheduler(Scheduler, Protocol):
     def deliver(self, outcome: Outcome, now: int) -> list[Sequence]:
         """The tokens are seen; returns who finished."""
         ...
+
+
+class HostCosts(NamedTuple):
+    """What an engine's processes take beside the GPU, seconds."""
+
+    front_end: float = 0.0
+    """From a client's call until the engine knows of the request, and back with a token."""
+    front_end_per_token: float = 0.0
+    """The same for each token of the prompt."""
+    wake: float = 0.0
+    """From the first request of an idle engine to its first iteration."""
+    idle_launch: float = 0.0
+    """Launching that first iteration; the one after it is scheduled when this is done."""
 
 
 class Flight:
@@ -52,16 +65,55 @@ class Pipelined(Replica):
     """
 
     scheduler: PipelinedScheduler
-    _flight: Flight | None = None
-    _following: Flight | None = None
+
+    def __init__(
+        self,
+        index: int,
+        scheduler: PipelinedScheduler,
+        allocator: Allocator,
+        cost_model: CostModel,
+        *,
+        host: HostCosts | None = None,
+        max_model_len: int | None = None,
+        check: bool = False,
+    ) -> None:
+        super().__init__(
+            index, scheduler, allocator, cost_model, max_model_len=max_model_len, check=check
+        )
+        self._host = host or HostCosts()
+        self._flight: Flight | None = None
+        self._following: Flight | None = None
+        self._coming = 0  # requests that the front end has and the engine does not know of
+        self._latest = 0  # when the last of them gets there: first in, first out
+
+    @property
+    def queue_length(self) -> int:
+        """Requests on their way to the engine, waiting or running."""
+        return self._coming + super().queue_length
 
     def submit(self, sequence: Sequence) -> None:
-        """A request arrives now; leaps that it could join end with the iteration that it waits for."""
+        """A request arrives at the front end now."""
+        host, tokens = self._host, sequence.request.prompt_tokens
+        delay = picoseconds(host.front_end + tokens * host.front_end_per_token)
+        if not delay:
+            self._receive(sequence)
+            return
+        self._latest = max(self._latest, self._env.now + delay)
+        self._coming += 1
+        Call(self._env, self._latest, ARRIVAL, lambda _: self._handed_over(sequence))
+
+    def _handed_over(self, sequence: Sequence) -> None:
+        self._coming -= 1
+        self._receive(sequence)
+
+    def _receive(self, sequence: Sequence) -> None:
+        """The engine knows of a request; leaps that it could join end with what it waits for."""
         self.scheduler.add(sequence)
         flight, following = self._flight, self._following
         if flight is None:
             if self._next is None:
-                self._next = Call(self._env, self._env.now, ENGINE, self._wake)
+                at = self._env.now + picoseconds(self._host.wake)
+                self._next = Call(self._env, at, ENGINE, self._wake)
         elif following is not None:
             if following.batch.open:
                 following.steps = 1
@@ -75,32 +127,42 @@ class Pipelined(Replica):
             flight.steps = boundary + 1
             self._begin_last(flight)
 
-    def _schedule(self, now: int) -> None:
+    def _wake(self, _: Event) -> None:
+        """The first iteration after idling takes long to launch; only then is the next scheduled."""
+        self._schedule(self._env.now, launch=picoseconds(self._host.idle_launch))
+
+    def _schedule(self, now: int, launch: int = 0) -> None:
         flight = self._decide(now)
         self._flight = self._next = None
         if flight is None:
             self._observer.idle(self.index, self.allocator)
         else:
-            self._take_off(flight, now)
+            self._take_off(flight, now, launch)
 
     def _decide(self, now: int) -> Flight | None:
         batch = self.scheduler.schedule(now)
         return Flight(batch, self.scheduler.waiting_count) if batch is not None else None
 
-    def _take_off(self, flight: Flight, now: int) -> None:
+    def _take_off(self, flight: Flight, now: int, launch: int = 0) -> None:
         self._flight, self._following = flight, None
         self._start = flight.start = now
         if flight.steps > 1:
             self._begin_last(flight)
+        elif launch:
+            end = now + self._cost_model.time(flight.batch.shape, 1)
+            self._next = Call(self._env, min(now + launch, end), ENGINE, self._launched)
         else:
             self._prefetch(now)
+
+    def _launched(self, _: Event) -> None:
+        self._prefetch(self._env.now)
 
     def _begin_last(self, flight: Flight) -> None:
         """Wait until the last iteration of a leap begins."""
         self._steps = flight.steps
         self._span = self._cost_model.time(flight.batch.shape, flight.steps)
         last = flight.start + self._cost_model.time(flight.batch.shape, flight.steps - 1)
-        self._next = Call(self._env, last, ENGINE, lambda _: self._prefetch(self._env.now))
+        self._next = Call(self._env, last, ENGINE, self._launched)
 
     def _prefetch(self, now: int) -> None:
         """The last iteration of the batch begins: schedule what follows it."""

@@ -12,6 +12,8 @@ def advanced(shape: BatchShape, steps: int) -> BatchShape:
     new = shape.prefill_tokens
     return shape._replace(
         context_tokens=shape.context_tokens + steps * shape.decodes,
+        context_squares=shape.context_squares
+        + steps * (2 * shape.context_tokens + steps * shape.decodes),
         prefill_context=shape.prefill_context + steps * new,
         prefill_pairs=shape.prefill_pairs + steps * new * new,
     )

@@ -1,0 +1,89 @@
+"""Asynchronous scheduling: an iteration is decided while the one before it runs."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvsim.core import PICOSECONDS, Request
+from kvsim.memory.paged import Paged
+from kvsim.routing import RoundRobin
+from kvsim.scheduling.chunked import Chunked
+from kvsim.simulation.cluster import simulate
+from kvsim.simulation.pipelined import HostCosts, Pipelined
+from tests.oracles.costs import Crossing
+from tests.oracles.plain_loop import Limits
+from tests.oracles.replay import Log
+from tests.oracles.workloads import request_lists
+from tests.test_exact_replay import COSTS, fitting, limits, on_boundaries, plain
+
+STEP = PICOSECONDS // 100
+COST = Crossing(base=STEP, per_context=0, per_token=0, per_pair=0)
+
+
+def serve(
+    requests: list[Request], limits: Limits, cost: Crossing, host: HostCosts, *, leaps: bool
+) -> tuple[Paged, Log]:
+    pool = Paged(limits.num_blocks, block_size=limits.block_size)
+    scheduler = Chunked(
+        pool,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        long_prefill_token_threshold=limits.long_prefill_token_threshold,
+        leaps=leaps,
+    )
+    log = Log()
+    engine = Pipelined(0, scheduler, pool, cost, host=host, check=True)
+    simulate(requests, [engine], RoundRobin(), log)
+    return pool, log
+
+
+ROOMY = Limits(num_blocks=200, block_size=4, max_num_seqs=8, max_num_batched_tokens=64)
+
+
+def seen(requests: list[Request], limits: Limits = ROOMY, **host: float) -> dict[int, list[float]]:
+    """When each request was admitted, got its first token and finished, in steps."""
+    _, log = serve(requests, limits, COST, HostCosts(**host), leaps=True)
+    return {
+        s.row: [(t or 0) / STEP for t in (s.scheduled, s.first_token, s.finished)] for s in log.seen
+    }
+
+
+def test_a_request_waits_for_the_running_iteration_and_for_the_one_already_scheduled() -> None:
+    # It arrives in the middle of iteration 10; iteration 11 is scheduled by then, so it joins 12.
+    times = seen([Request(0, 0.0, 4, 100), Request(1, 0.105, 4, 2)])
+    assert times[1] == [11, 13, 14]  # decided when 11 begins, computed by 12, seen when 12 ends
+
+
+def test_an_idle_engine_schedules_two_iterations_back_to_back() -> None:
+    times = seen([Request(0, 0.0, 4, 3), Request(1, 0.0, 4, 3)])
+    assert times[0] == times[1] == [0, 1, 3]
+
+
+def test_a_seat_comes_back_one_iteration_after_the_last_token_was_scheduled() -> None:
+    one_seat = Limits(num_blocks=200, block_size=4, max_num_seqs=1, max_num_batched_tokens=64)
+    times = seen([Request(0, 0.0, 4, 3), Request(1, 0.0, 4, 1)], one_seat)
+    assert times[0][2] == 3
+    assert times[1][0] == 3
+
+
+def test_the_front_end_and_waking_delay_the_first_iteration() -> None:
+    times = seen([Request(0, 1.0, 10, 1)], front_end=0.02, front_end_per_token=0.001, wake=0.01)
+    assert times[0] == [104, 105, 105]
+
+
+@settings(max_examples=300, deadline=None)
+@given(request_lists(40, 30), limits(), COSTS, st.lists(st.integers(0, 10**6), max_size=14))
+def test_leaps_change_nothing_with_two_batches_in_flight(
+    requests: list[Request], limits: Limits, cost: Crossing, picks: list[int]
+) -> None:
+    requests = fitting(requests, limits)
+    if requests and picks:
+        requests = on_boundaries(requests, plain(requests, limits, cost)[0].boundaries, picks)
+    outcomes = []
+    for leaps in (True, False):
+        pool, log = serve(requests, limits, cost, HostCosts(), leaps=leaps)
+        assert len(log.seen) == len(requests)
+        assert not pool.held_slots
+        outcomes.append((log.seen, log.iterations, pool.evictions))
+    assert outcomes[0] == outcomes[1]
