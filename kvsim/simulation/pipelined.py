@@ -32,9 +32,11 @@ class HostCosts(NamedTuple):
     """What an engine's processes take beside the GPU, seconds."""
 
     front_end: float = 0.0
-    """From a client's call until the engine knows of the request, and back with a token."""
+    """From a client's call until the engine knows of the request."""
     front_end_per_token: float = 0.0
     """The same for each token of the prompt."""
+    to_client: float = 0.0
+    """From the end of an iteration until a client sees its tokens."""
     wake: float = 0.0
     """From the first request of an idle engine to its first iteration."""
     idle_launch: float = 0.0
@@ -178,8 +180,9 @@ class Pipelined(Replica):
         now, flight = self._env.now, self._flight
         assert flight is not None
         assert flight.outcome is not None
-        finished = self.scheduler.deliver(flight.outcome, now)
-        self._report(flight.batch, flight.steps, flight.waiting, finished)
+        seen = now + picoseconds(self._host.to_client)
+        finished = self.scheduler.deliver(flight.outcome, seen)
+        self._report(flight.batch, flight.steps, flight.waiting, finished, seen)
         if self._following is not None:
             self._take_off(self._following, now)
         else:

@@ -124,14 +124,20 @@ class Replica:
         now, batch, steps = self._env.now, self._batch, self._steps
         assert batch is not None
         finished = self.scheduler.complete(batch, steps, now)
-        self._report(batch, steps, self._left_waiting, finished)
+        self._report(batch, steps, self._left_waiting, finished, now)
         if self._env.has_more_now:
             self._plan_start()
         else:
             self._schedule(now)
 
-    def _report(self, batch: Batch, steps: int, waiting: int, finished: list[Sequence]) -> None:
-        """Tell the observer of a batch that has ended, and give back what its finishers held."""
+
+    def _report(
+        self, batch: Batch, steps: int, waiting: int, finished: list[Sequence], seen: int
+    ) -> None:
+        """Tell the observer of a batch that has ended, and give back what its finishers held.
+
+        Clients have its tokens at ``seen``.
+        """
         now = self._env.now
         self._observer.leap(
             self.index,
@@ -148,7 +154,7 @@ class Replica:
             self._report_gaps()
         self.scheduler.retire(finished)
         for sequence in finished:
-            sequence.finished = now
+            sequence.finished = seen
             self._observer.finished(sequence, self.index)
             self._ended(sequence)
         if self._check:

@@ -1,0 +1,160 @@
+"""A recorded run, iteration by iteration: is it the scheduler, or the time model, that is off?
+
+With the recorded times as the lengths of iterations, nothing is left to predict but the rules: who
+runs, who waits, which blocks are held. And every iteration's shape becomes known, so that a cost
+model can be held against the recorded time of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
+from typing import NamedTuple
+
+from kvsim.core import PICOSECONDS, BatchShape, Request, Sequence, picoseconds
+from kvsim.protocols import Allocator, Batch, CostModel
+from kvsim.routing import RoundRobin
+from kvsim.simulation.cluster import simulate
+from kvsim.simulation.pipelined import Flight, Pipelined
+
+
+class Row(NamedTuple):
+    """A recorded iteration: its end in seconds, its tokens, and the state once it was processed."""
+
+    end: float
+    running: int
+    waiting: int
+    kv_usage: float
+    tokens: int
+
+
+class RecordedTimes:
+    """Makes the n-th iteration end when the n-th recorded one did; any time after the last."""
+
+    label = "recorded"
+
+    def __init__(self, ends: Seq[float]) -> None:
+        self._ends = [picoseconds(end) for end in ends]
+        self._now = 0
+        self._index = -1
+
+    def begin(self, now: int) -> None:
+        """The next iteration begins."""
+        self._now = now
+        self._index += 1
+
+    def time(self, shape: BatchShape, steps: int = 1) -> int:
+        """Until the recorded end."""
+        if self._index >= len(self._ends):
+            return PICOSECONDS // 100
+        return max(1, self._ends[self._index] - self._now)
+
+
+class Forced(Pipelined):
+    """An engine whose iterations take the recorded times; notes state and shape of each."""
+
+    def __init__(self, *args: object, times: RecordedTimes, **options: object) -> None:
+        super().__init__(*args, **options)  # type: ignore[arg-type]
+        self._times = times
+        self.rows: list[Row] = []
+        self.shapes: list[tuple[int, int, BatchShape]] = []
+        """Start and end in picoseconds, and what was computed."""
+
+    def _take_off(self, flight: Flight, now: int, launch: int = 0) -> None:
+        self._times.begin(now)
+        super()._take_off(flight, now, launch)
+
+    def _report(
+        self, batch: Batch, steps: int, waiting: int, finished: list[Sequence], seen: int
+    ) -> None:
+        assert self._flight is not None
+        assert self._flight.outcome is not None
+        tokens = batch.shape.decodes + len(self._flight.outcome.answered)
+        self.shapes.append((self._start, self._env.now, batch.shape))
+        super()._report(batch, steps, waiting, finished, seen)
+        left = self._following.waiting if self._following else self.scheduler.waiting_count
+        usage = self.allocator.held_slots / self.allocator.total_slots
+        self.rows.append(Row(seen / PICOSECONDS, self.scheduler.running_count, left, usage, tokens))
+
+
+class Silent:
+    """An observer that needs nothing."""
+
+    def leap(
+        self,
+        replica: int,
+        start: int,
+        now: int,
+        steps: int,
+        shape: BatchShape,
+        waiting: int,
+        running: int,
+        allocator: Allocator,
+    ) -> None:
+        """Not of interest."""
+
+    def gap(self, picoseconds: int) -> None:
+        """Not of interest."""
+
+    def finished(self, sequence: Sequence, replica: int) -> None:
+        """Not of interest."""
+
+    def rejected(self, request: Request, replica: int, arrival: int, reason: str) -> None:
+        """Not of interest."""
+
+    def idle(self, replica: int, allocator: Allocator) -> None:
+        """Not of interest."""
+
+
+def replay_rows(requests: Iterable[Request], engine: Forced) -> None:
+    """Serve the requests with the recorded times."""
+    simulate(requests, [engine], RoundRobin(), Silent())
+
+
+def equal_rows(recorded: Seq[Row], replayed: Seq[Row]) -> int:
+    """Iterations after which both agree on everything (KV usage to the recorded six digits)."""
+    return sum(
+        ours[1:3] == theirs[1:3]
+        and ours.tokens == theirs.tokens
+        and abs(ours.kv_usage - theirs.kv_usage) < 2e-6
+        for ours, theirs in zip(replayed, recorded, strict=False)
+    )
+
+
+class StepError(NamedTuple):
+    """Iterations of one kind: their number, recorded and modelled seconds, and the relative error."""
+
+    steps: int
+    measured: float
+    predicted: float
+
+    @property
+    def rel_error(self) -> float:
+        """Signed."""
+        return self.predicted / self.measured - 1
+
+
+def step_errors(
+    shapes: Seq[tuple[int, int, BatchShape]], recorded: int, cost: CostModel
+) -> dict[str, StepError]:
+    """The model's error by kind of batch, over iterations between two others of the same kind.
+
+    A recorded time contains the launch of the next batch, so those beside a change of kind mislead.
+    """
+    sums: dict[str, list[float]] = {}
+    known = shapes[:recorded]
+    for before, (start, end, shape), after in zip(known, known[1:], known[2:], strict=False):
+        name = kind(shape)
+        if before[1] == start and kind(before[2]) == name == kind(after[2]):
+            total = sums.setdefault(name, [0, 0.0, 0.0])
+            total[0] += 1
+            total[1] += (end - start) / PICOSECONDS
+            total[2] += cost.time(shape) / PICOSECONDS
+    return {name: StepError(int(n), m, p) for name, (n, m, p) in sorted(sums.items())}
+
+
+def kind(shape: BatchShape) -> str:
+    """Pure decode, pure prefill, or mixed."""
+    if not shape.prefill_tokens:
+        return "decode"
+    return "mixed" if shape.decodes else "prefill"
