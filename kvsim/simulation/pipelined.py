@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from simpy import Event
 
 from kvsim.core import Sequence, picoseconds
 from kvsim.protocols import Allocator, Batch, CostModel, Outcome, Scheduler
-from kvsim.simulation.events import ARRIVAL, ENGINE, Call
+from kvsim.simulation.events import ARRIVAL, Call, start_of
 from kvsim.simulation.replica import Replica
 
 
@@ -112,15 +113,18 @@ class Pipelined(Replica):
         """The engine knows of a request; leaps that it could join end with what it waits for."""
         self.scheduler.add(sequence)
         flight, following = self._flight, self._following
-        if flight is None:
-            if self._next is None:
-                at = self._env.now + picoseconds(self._host.wake)
-                self._next = Call(self._env, at, ENGINE, self._wake)
-        elif following is not None:
+        if following is not None:
             if following.batch.open:
                 following.steps = 1
+        elif flight is None:
+            if self._next is None:
+                self._plan(self._env.now + picoseconds(self._host.wake), self._wake)
         elif flight.outcome is None and flight.batch.open:
             self._shorten(flight)
+
+    def _plan(self, at: int, step: Callable[[Event], None]) -> None:
+        """Decide something at an instant, after all that ends or arrives then."""
+        self._next = Call(self._env, at, start_of(self.index), step)
 
     def _shorten(self, flight: Flight) -> None:
         boundary = self._steps_until(flight.batch, self._env.now - self._start)
@@ -152,7 +156,7 @@ class Pipelined(Replica):
             self._begin_last(flight)
         elif launch:
             end = now + self._cost_model.time(flight.batch.shape, 1)
-            self._next = Call(self._env, min(now + launch, end), ENGINE, self._launched)
+            self._plan(min(now + launch, end), self._launched)
         else:
             self._prefetch(now)
 
@@ -164,7 +168,7 @@ class Pipelined(Replica):
         self._steps = flight.steps
         self._span = self._cost_model.time(flight.batch.shape, flight.steps)
         last = flight.start + self._cost_model.time(flight.batch.shape, flight.steps - 1)
-        self._next = Call(self._env, last, ENGINE, self._launched)
+        self._plan(last, self._launched)
 
     def _prefetch(self, now: int) -> None:
         """The last iteration of the batch begins: schedule what follows it."""
@@ -174,7 +178,7 @@ class Pipelined(Replica):
         self.scheduler.linger(flight.outcome)
         self._following = self._decide(now)
         end = flight.start + self._cost_model.time(flight.batch.shape, flight.steps)
-        self._next = Call(self._env, end, ENGINE, self._finish)
+        self._next = Call(self._env, end, self._end, self._finish)
 
     def _finish(self, _: Event) -> None:
         now, flight = self._env.now, self._flight
@@ -183,7 +187,15 @@ class Pipelined(Replica):
         seen = now + picoseconds(self._host.to_client)
         finished = self.scheduler.deliver(flight.outcome, seen)
         self._report(flight.batch, flight.steps, flight.waiting, finished, seen)
-        if self._following is not None:
-            self._take_off(self._following, now)
+        self._flight = None
+        if self._env.has_more_now:
+            self._plan(now, self._go_on)
         else:
-            self._schedule(now)
+            self._go_on()
+
+    def _go_on(self, _: Event | None = None) -> None:
+        """The next batch, if there is one, begins now."""
+        if self._following is not None:
+            self._take_off(self._following, self._env.now)
+        else:
+            self._schedule(self._env.now)

@@ -130,7 +130,6 @@ class Replica:
         else:
             self._schedule(now)
 
-
     def _report(
         self, batch: Batch, steps: int, waiting: int, finished: list[Sequence], seen: int
     ) -> None:
