@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from simpy import Event
@@ -33,9 +34,9 @@ class HostCosts(NamedTuple):
     """What an engine's processes take beside the GPU, seconds."""
 
     front_end: float = 0.0
-    """From a client's call until the engine knows of the request."""
+    """From the last call of a burst until the front end hands the burst over to the engine."""
     front_end_per_token: float = 0.0
-    """The same for each token of the prompt."""
+    """What each token of a prompt adds for its request."""
     to_client: float = 0.0
     """From the end of an iteration until a client sees its tokens."""
     wake: float = 0.0
@@ -86,26 +87,37 @@ class Pipelined(Replica):
         self._host = host or HostCosts()
         self._flight: Flight | None = None
         self._following: Flight | None = None
-        self._coming = 0  # requests that the front end has and the engine does not know of
+        self._burst: list[Sequence] = []  # requests that the front end has not handed over
+        self._hand_over: Call | None = None
+        self._coming = 0  # requests on their way from the front end
         self._latest = 0  # when the last of them gets there: first in, first out
 
     @property
     def queue_length(self) -> int:
         """Requests on their way to the engine, waiting or running."""
-        return self._coming + super().queue_length
+        return len(self._burst) + self._coming + super().queue_length
 
     def submit(self, sequence: Sequence) -> None:
-        """A request arrives at the front end now."""
-        host, tokens = self._host, sequence.request.prompt_tokens
-        delay = picoseconds(host.front_end + tokens * host.front_end_per_token)
-        if not delay:
+        """A request arrives at the front end now, which takes in a whole burst before it goes on."""
+        if not self._host.front_end:
             self._receive(sequence)
             return
-        self._latest = max(self._latest, self._env.now + delay)
-        self._coming += 1
-        Call(self._env, self._latest, ARRIVAL, lambda _: self._handed_over(sequence))
+        self._burst.append(sequence)
+        if self._hand_over is not None:
+            self._hand_over.drop()
+        at = self._env.now + picoseconds(self._host.front_end)
+        self._hand_over = Call(self._env, at, ARRIVAL, self._send_burst)
 
-    def _handed_over(self, sequence: Sequence) -> None:
+    def _send_burst(self, _: Event) -> None:
+        burst, self._burst, self._hand_over = self._burst, [], None
+        for sequence in burst:
+            tokens = sequence.request.prompt_tokens
+            delay = picoseconds(tokens * self._host.front_end_per_token)
+            self._latest = max(self._latest, self._env.now + delay)
+            self._coming += 1
+            Call(self._env, self._latest, ARRIVAL, partial(self._arrive, sequence))
+
+    def _arrive(self, sequence: Sequence, _: Event) -> None:
         self._coming -= 1
         self._receive(sequence)
 
