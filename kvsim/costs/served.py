@@ -7,7 +7,7 @@ from math import ceil, hypot, isqrt
 from kvsim.catalog.hardware import Gpu
 from kvsim.core import PICOSECONDS, BatchShape
 from kvsim.costs.roofline import Roofline, check_shares, check_times
-from kvsim.costs.series import affine_sum, clipped_sum
+from kvsim.costs.series import affine_sum, clipped_sum, larger_sum
 from kvsim.layout import KVLayout
 
 CAPTURED = (1, 2, 4, *range(8, 257, 8))
@@ -21,8 +21,11 @@ class Served(Roofline):
     sum of their squares); decodes are padded to the batch sizes of captured graphs; decode attention
     has a second floor of ``attention_floor`` seconds a layer, reached at 25 MB of KV; it slows down
     by ``mixed_slowdown`` if 5 to 64 decodes differ much in length (coefficient of variation over
-    0.3); fp8 KV is read in ``fp8_slowdown`` times its bytes' time; the kernel of routed experts
-    sustains ``expert_efficiency`` of the peak.
+    0.3); fp8 KV is read in ``fp8_slowdown`` times its bytes' time. A layer with routed experts takes
+    ``expert_overhead`` seconds more, and ``experts_in_use`` bounds the share of experts that a batch
+    reaches (random weights route nearly all tokens to the same few). A batch with a prompt that is
+    larger than any captured graph takes at least its launch: ``eager_launch`` seconds a layer and
+    ``expert_launch`` more for one with routed experts.
 
     Constants: least squares over the pure decode and pure prefill steps of three dense bursts on one
     H200 (Llama-3-8B, Qwen2.5-32B and DeepSeek-V2-Lite shapes); the slowdown of mixed lengths from a
@@ -40,7 +43,10 @@ class Served(Roofline):
         memory_efficiency: float = 0.896,
         gemm_efficiency: float = 0.637,
         attention_efficiency: float = 0.586,
-        expert_efficiency: float = 0.08,
+        expert_overhead: float = 45e-6,
+        eager_launch: float = 0.5e-3,
+        expert_launch: float = 2.2e-3,
+        experts_in_use: float = 1.0,
         layer_overhead: float = 42e-6,
         prompt_overhead: float = 33e-6,
         sequence_overhead: float = 4e-6,
@@ -61,8 +67,8 @@ class Served(Roofline):
             prompt_overhead=prompt_overhead,
             sequence_overhead=sequence_overhead,
         )
-        check_shares(expert_efficiency)
-        check_times(attention_floor)
+        check_shares(experts_in_use)
+        check_times(attention_floor, expert_overhead, eager_launch, expert_launch)
         slower = fp8_slowdown if layout.dtype.startswith("fp8") else 1.0
         self._read = ceil(self._unlimited.decode * slower / read_speedup)
         self._mixed = ceil(self._read * (mixed_slowdown - 1))
@@ -70,7 +76,10 @@ class Served(Roofline):
         floor = PICOSECONDS * layers * attention_floor
         self._floor = ceil(floor)
         self._floor_per_token = ceil(floor * layout.gpu_bytes_per_token / layers / 25e6)
-        self._expert_slowdown = gemm_efficiency / expert_efficiency
+        self._in_use = experts_in_use
+        routed = sum(bool(layer.mlp and layer.mlp.experts) for layer in layout.model.layers)
+        self._step += ceil(PICOSECONDS * routed * expert_overhead)
+        self._launch = ceil(PICOSECONDS * (layers * eager_launch + routed * expert_launch))
         self._constants: dict[tuple[int, int, int, int], int] = {}
 
     def time(self, shape: BatchShape, steps: int = 1) -> int:
@@ -80,9 +89,7 @@ class Served(Roofline):
         constant = self._constants.get(key)
         if constant is None:
             constant = self._constants[key] = self._constant(*key)
-        total = steps * constant
-        if new:
-            total += self._prompt_attention(shape, steps)
+        total = self._prompt_steps(shape, steps, constant) if new else steps * constant
         total += self._read * affine_sum(context, decodes, steps)
         floor, per_token = self._floor, self._floor_per_token
         total += clipped_sum(context * per_token, decodes * per_token, floor, steps)
@@ -93,6 +100,15 @@ class Served(Roofline):
             limit = decodes * (reads.limit or 0)
             total += reads.decode * clipped_sum(context, decodes, limit, steps)
         return total
+
+    def _prompt_steps(self, shape: BatchShape, steps: int, constant: int) -> int:
+        """Iterations with prompts, apart from the decodes' attention: at least their launch."""
+        new, pairs = shape.prefill_tokens, shape.prefill_pairs
+        if self._limited or shape.decodes + new <= CAPTURED[-1]:
+            return steps * constant + self._prompt_attention(shape, steps)
+        moves = new * new if shape.prefills == 1 else 0
+        pair = self._unlimited.pair
+        return larger_sum(constant + pairs * pair, moves * pair, self._launch, 0, steps)
 
     def _mixed_steps(self, shape: BatchShape) -> int:
         """Steps for which the decodes' lengths vary by more than 0.3 of their mean.
@@ -112,8 +128,8 @@ class Served(Roofline):
         padded = tokens if new else next((size for size in CAPTURED if size >= tokens), tokens)
         memory, compute = self._weights, padded * self._token
         for part in self._experts:
-            memory += part.stream * (1 - part.missed**tokens)
-            compute += part.token * tokens * self._expert_slowdown
+            memory += part.stream * min(1 - part.missed**tokens, self._in_use)
+            compute += part.token * tokens
         if sampled:
             memory += self._head
             compute += sampled * self._row

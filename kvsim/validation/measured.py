@@ -201,7 +201,10 @@ class Run:
             arguments.get("kv_cache_dtype", "auto"),
             arguments.get("tensor_parallel_size", 1),
         )
-        return Served(layout, load_gpu("h200"), **self.engine.step)  # type: ignore[arg-type]
+        random = arguments.get("load_format") == "dummy"
+        in_use = 0.1 if random else 1.0  # random weights route all tokens to the same experts
+        options = {**self.engine.step, "experts_in_use": in_use}
+        return Served(layout, load_gpu("h200"), **options)  # type: ignore[arg-type]
 
     def parts(self, cost: CostModel, *, leaps: bool) -> tuple[Chunked, Paged, CostModel]:
         """A scheduler, its memory and a time model, as the run had them."""
