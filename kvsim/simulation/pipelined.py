@@ -164,6 +164,7 @@ class Pipelined(Replica):
     def _take_off(self, flight: Flight, now: int, launch: int = 0) -> None:
         self._flight, self._following = flight, None
         self._start = flight.start = now
+        self._held = self.allocator.held_slots
         if flight.steps > 1:
             self._begin_last(flight)
         elif launch:

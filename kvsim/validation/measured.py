@@ -107,10 +107,11 @@ class Observed:
         shape: BatchShape,
         waiting: int,
         running: int,
+        held: int,
         allocator: Allocator,
     ) -> None:
         """Note the iterations."""
-        usage = allocator.held_slots / allocator.total_slots
+        usage = (held + allocator.held_slots) / 2 / allocator.total_slots
         self.leaps.append((start / PICOSECONDS, now / PICOSECONDS, steps, usage))
         if shape.decodes:
             self.gaps.append(((now - start) / steps / PICOSECONDS, shape.decodes * steps))

@@ -89,6 +89,7 @@ class Silent:
         shape: BatchShape,
         waiting: int,
         running: int,
+        held: int,
         allocator: Allocator,
     ) -> None:
         """Not of interest."""
