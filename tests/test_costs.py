@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kvsim.catalog import load_gpu, load_model
 from kvsim.core import BatchShape, picoseconds
-from kvsim.costs import COST_MODELS, Fixed, Roofline
+from kvsim.costs import COST_MODELS, Fixed, Measured, Roofline
 from kvsim.costs.series import affine_sum, clipped_sum, larger_sum
 from kvsim.errors import ConfigError
 from kvsim.layout import KVLayout
@@ -252,5 +252,5 @@ def test_a_gpu_without_a_known_link_cannot_share_a_layer() -> None:
 
 
 def test_every_cost_model_says_what_it_is() -> None:
-    assert {"fixed": Fixed, "roofline": Roofline} == COST_MODELS
+    assert {"fixed": Fixed, "profile": Measured, "roofline": Roofline} == COST_MODELS
     assert (Fixed.label, Roofline.label) == ("fixed", "analytic")

@@ -15,7 +15,7 @@ from .arena import Arena
 from .series import Scope, Series, thinned
 from .timing import Work, rotations
 
-FEW = (1, 8, 16, 32, 64, 96, 128, 192, 256, 320, 384, 448)
+FEW = (1, 8, 16, 32, 48, 64, 80, 96, 112, *range(128, 512, 32))
 MANY = (
     512, 640, 768, 896, 1024, 1152, 1280, 1408, 1536, 1792, 2048, 2304, 2560, 3072, 3584, 4096,
     5120, 6144, 8192, 16384,
@@ -35,21 +35,52 @@ FP8_FEW, FP8_MANY = (
     (1, 16, 64, 128, 256, 384),
     (512, 768, 1024, 1536, 2048, 3072, 4096, 8192, 16384),
 )
+MODEL_FEW = (1, *range(8, 129, 8), *range(160, 512, 32))
+MODEL_MANY = (
+    *range(512, 2048, 64), *range(2048, 4096, 128), 4096, 5120, 6144, 7168, 8192, 10240, 12288, 16384,
+)  # fmt: skip
+MODEL_WEIGHTS = (
+    (6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336), (24576, 4096), (4096, 12288),
+    (10240, 8192), (8192, 8192), (8192, 28672), (5120, 8192), (8192, 4096), (28672, 8192),
+    (8192, 14336), (2560, 8192), (8192, 2048), (14336, 8192), (8192, 7168), (1280, 8192),
+    (8192, 1024), (7168, 8192), (8192, 3584), (7168, 5120), (5120, 5120), (55296, 5120),
+    (5120, 27648), (4608, 3584), (3584, 3584), (37888, 3584), (3584, 18944), (27648, 5120),
+    (5120, 13824), (8192, 5376), (5376, 4096), (43008, 5376), (5376, 21504), (2112, 7168),
+    (3072, 1536), (4096, 512), (7168, 2048), (512, 7168), (7168, 256), (3648, 2048), (2048, 2048),
+    (5120, 2880), (2880, 4096),
+)  # fmt: skip
+"""n, k of well-known models: Llama 3 8B and 70B (on 1, 2, 4, 8 GPUs), Qwen 2.5 7B, 14B, 32B, Qwen 3
+8B, Gemma 3 27B, DeepSeek V3 (on 8) and V2 Lite, gpt-oss. Timed over many more rows than the grid."""
 LARGEST = 16384 * 8192 * 8192
 """Multiply-adds of the largest product that is timed; beyond it time is proportional."""
 LARGEST_WEIGHTS = 2**30
 COOL, HOT = 1e-3, 8e-3
 """Seconds of load before a point is timed."""
+ALONE = 0.25
+"""The same for a hot point whose neighbours in time are no products of its size."""
 
 
 def few_rows(arena: Arena, scope: Scope, held_out: bool) -> Iterator[Series]:
     """Products of fewer than 512 rows: batches of decodes."""
-    yield from random_shapes(arena, scope, few=True) if held_out else grid(arena, scope, few=True)
+    yield from products(arena, scope, held_out, few=True)
 
 
 def many_rows(arena: Arena, scope: Scope, held_out: bool) -> Iterator[Series]:
     """Products of 512 rows and more, on a hot card: prompts."""
-    yield from random_shapes(arena, scope, few=False) if held_out else grid(arena, scope, few=False)
+    yield from products(arena, scope, held_out, few=False)
+
+
+def products(arena: Arena, scope: Scope, held_out: bool, *, few: bool) -> Iterator[Series]:
+    """The grid and the weights of models, or shapes that are on neither."""
+    if held_out:
+        yield from random_rows(arena, scope, few=few)
+        yield from random_shapes(arena, scope, few=few)
+        return
+    yield from grid(arena, scope, few=few)
+    if scope == "full":
+        for n, k in MODEL_WEIGHTS:
+            rows, heat = (MODEL_FEW, COOL) if few else (MODEL_MANY, HOT)
+            yield bf16(arena, n, k, rows, heat)._replace(operator="gemm_model")
 
 
 def grid(arena: Arena, scope: Scope, *, few: bool) -> Iterator[Series]:
@@ -80,7 +111,18 @@ def random_shapes(arena: Arena, scope: Scope, *, few: bool) -> Iterator[Series]:
     for _ in range({"full": 80, "quick": 12, "tiny": 1}[scope]):
         n, k = (int(2 ** draw.uniform(low, high)) // 128 * 128 for _ in range(2))
         m = int(2 ** (draw.uniform(3, 8.9) if few else draw.uniform(9, 13)))
-        yield bf16(arena, n, k, (m // 8 * 8 if few else m,), COOL if few else HOT)
+        yield bf16(arena, n, k, (m // 8 * 8 if few else m,), COOL if few else ALONE)
+
+
+def random_rows(arena: Arena, scope: Scope, *, few: bool) -> Iterator[Series]:
+    """Weights of models with numbers of rows that they were not timed with."""
+    draw = np.random.default_rng(9 if few else 10)
+    known = {*MODEL_FEW, *MODEL_MANY}
+    for _ in range(60 if scope == "full" else 0):
+        n, k = MODEL_WEIGHTS[draw.integers(len(MODEL_WEIGHTS))]
+        m = int(2 ** (draw.uniform(3, 8.9) if few else draw.uniform(9, 13)))
+        if m not in known:
+            yield bf16(arena, n, k, (m,), COOL if few else ALONE)._replace(operator="gemm_model")
 
 
 def bf16(arena: Arena, n: int, k: int, rows: tuple[int, ...], heat: float) -> Series:

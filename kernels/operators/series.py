@@ -32,6 +32,7 @@ Source = Callable[[Arena, Scope, bool], Iterator[Series]]
 
 AXES: dict[str, tuple[str, ...]] = {
     "gemm": ("dtype", "n", "k", "m"),
+    "gemm_model": ("dtype", "n", "k", "m"),
     "gemm_sustained": ("m", "n", "k", "milliseconds"),
     "decode_attention": (
         "kv_dtype",

@@ -6,6 +6,7 @@ from math import hypot
 from typing import NamedTuple
 
 from kvsim.core import BatchShape
+from kvsim.costs.accuracy import error
 from kvsim.costs.composition import Operator
 from kvsim.costs.operators import Estimate, Provenance, worse
 from kvsim.costs.profile import PER_MICROSECOND, Measured, several
@@ -68,7 +69,7 @@ def breakdown(model: Measured, shape: BatchShape) -> StepTime:
 
 def part_of(model: Measured, operator: Operator, shape: BatchShape) -> Part | None:
     """What one operator does in an iteration; None if it does nothing."""
-    decodes, context, prefills, new, _, _, sampled = shape
+    decodes, context, prefills, new, _, _, sampled, *_ = shape
     counts = {"token": decodes + new, "row": sampled, "sequence": decodes + prefills}
     if operator.per in counts:
         count = counts[operator.per]
@@ -90,7 +91,7 @@ def part_of(model: Measured, operator: Operator, shape: BatchShape) -> Part | No
 
 def prompt_part(model: Measured, operator: Operator, shape: BatchShape) -> Part:
     """Attention of prompts by one operator."""
-    _, _, prefills, new, cached, pairs, _ = shape
+    _, _, prefills, new, cached, pairs, *_ = shape
     surface = model.prompt_surface([operator])
     curve, past = surface.curve(new), cached / prefills
     if prefills == 1:
@@ -113,7 +114,7 @@ def with_doubt(
 ) -> Part:
     """A part with an interval: the measured spread, and what its provenance leaves open."""
     time = picoseconds / PER_MICROSECOND
-    doubt = DOUBTS[found.provenance] * model.profile.error(operator.table)
+    doubt = DOUBTS[found.provenance] * error(model.profile, operator.table)
     low = hypot(1 - found.low / found.time, doubt)
     high = hypot(found.high / found.time - 1, doubt)
     least = max(time * (1 - low), min(bound, time))

@@ -19,6 +19,7 @@ from kvsim.catalog.model import Attention, Layer, Mlp, Stream, weight_bits
 from kvsim.costs.matrices import Matrix, layer_matrices, share
 from kvsim.costs.operators import Estimate, Profile, Provenance, worse
 from kvsim.costs.roofline import peak_flops, sublayers
+from kvsim.costs.weights import Products
 from kvsim.errors import ConfigError
 from kvsim.layout import KVLayout
 
@@ -28,7 +29,11 @@ the context of each; new tokens of a prompt and its past."""
 MICRO = 1e6
 DEFAULT_BLOCK = 16
 ROUTING_KERNELS = 4
+COOL, HOT = 256, 512
+"""Rows up to which products leave a card cool, being bound by memory, and from which they heat it."""
 RECURRENCE_SHARE = 0.1
+EIGHT_BIT_DIM = 128
+"""Head dim at which attention over fp8 KV was timed; others are as much faster than bf16 as it is."""
 
 
 class Demand(NamedTuple):
@@ -74,10 +79,13 @@ class Builder:
         *,
         weight_dtype: str,
         block_size: int,
+        heat: float,
     ) -> None:
+        """``heat``: how many times longer products of many rows take than they were timed."""
         self.layout, self.model, self.profile = layout, layout.model, profile
         self.shards, self.block_size = layout.tensor_parallel, block_size
-        self.gpu = measured_on
+        self.gpu, self.heat = measured_on, heat
+        self.products = {kind: Products(profile, kind) for kind in ("bf16", "fp8")}
         given = weight_dtype != "auto"
         self.linear = weight_dtype if given else self.model.linear_dtype
         self.expert = weight_dtype if given else self.model.expert_dtype
@@ -108,7 +116,8 @@ class Builder:
 
     def gemm(self, matrix: Matrix, count: int, dtype: str, per: Per) -> Operator:
         """One weight matrix on the tokens of a batch (or on the rows that sample)."""
-        table, kind = self.profile.table("gemm"), gemm_dtype(dtype)
+        kind = gemm_dtype(dtype)
+        products = self.products[kind]
         _, n, k = matrix
         stored, timed = weight_bits(dtype) / 8, 1 if kind == "fp8" else 2
 
@@ -116,13 +125,17 @@ class Builder:
             return Demand(n * k * stored, 2 * m * n * k, dtype)
 
         def estimate(m: float, _: float) -> Estimate:
-            found = table.at((kind, n, k), m)
+            found = products.at(n, k, m).scaled(self.slowdown(m))
             if stored == timed:
                 return found
             other = Demand(n * k * timed, 2 * m * n * k, "fp8" if kind == "fp8" else "bfloat16")
             return self.like(found, other, demand(m, 0))
 
         return Operator(matrix.name, per, "gemm", count, estimate, demand)
+
+    def slowdown(self, m: float) -> float:
+        """What heat costs a product of ``m`` rows: nothing below COOL, all of it from HOT on."""
+        return 1 + (self.heat - 1) * min(max((m - COOL) / (HOT - COOL), 0.0), 1.0)
 
     def mlp(self, mlp: Mlp, count: int) -> Iterator[Operator]:
         """Activations, and the routed experts."""
@@ -255,24 +268,24 @@ class Builder:
                 mla.at(("bf16", heads, batch), rows), factor
             )
         dim, group = attention.head_dim, heads / kv_heads
-        return "decode_attention", lambda batch, rows: self.paged(
-            size / kv_heads, dim, group, batch * kv_heads, rows
+        elements = sum(max(1, s.heads // self.shards) * s.dim for s in streams) / kv_heads
+        element, part = size / kv_heads / elements, elements / (2 * dim)
+        return "decode_attention", lambda batch, rows: scaled(
+            self.paged(element, dim, group, batch * kv_heads, rows), part
         )
 
-    def paged(self, size: float, dim: int, group: float, units: float, rows: float) -> Estimate:
-        """Paged decode of ``units`` sequences times kv heads, ``size`` bytes a row and kv head."""
+    def paged(self, element: float, dim: int, group: float, units: float, rows: float) -> Estimate:
+        """Paged decode of ``units`` sequences times kv heads, ``element`` bytes a number of KV."""
         table = self.profile.table("decode_attention")
-        element = size / (2 * dim)
 
         def at(dtype: str, width: int) -> Estimate:
             return table.at((dtype, self.block_size, width, group, units), rows)
 
         if element >= 2:
             return scaled(at("bf16", dim), element / 2)
-        dims = {width for block in table.values("fp8") for width in table.values("fp8", block)}  # type: ignore[arg-type]
-        if dim in dims:
+        if dim == EIGHT_BIT_DIM:
             return scaled(at("fp8", dim), element)
-        ratio = at("fp8", 128).time / at("bf16", 128).time
+        ratio = at("fp8", EIGHT_BIT_DIM).time / at("bf16", EIGHT_BIT_DIM).time
         return at("bf16", dim).scaled(ratio * element, "extrapolated")
 
     def reading(self, size: float) -> Estimate:

@@ -26,9 +26,15 @@ NAMES = {"kernel", "dtype", "kv_dtype", "kind", "mode"}
 """Axes whose values are names; between names nothing lies."""
 SCATTERED = {"moe"}
 """Tables whose places are no grid: only times at these very places."""
+TILES = {
+    "silu_mul": ("width", 512),
+    "prefill_attention": ("new", 64),
+}
+"""Axes along which a kernel works in whole tiles: sizes beyond one are rounded up before a look."""
+STREAMED = {"rms_norm", "rope", "silu_mul", "embedding", "kv_write"}
+"""Tables of operators that take their time from the bytes of all rows: between two widths, times are
+compared where the batches are equally large."""
 POINT = ("x", "median", "p10", "p90", "repeats")
-LEAST_ERROR = 0.02
-"""Relative error that an interpolated time is given at least."""
 
 Place = tuple[int | str, ...]
 
@@ -69,13 +75,21 @@ def worse(*kinds: Provenance) -> Provenance:
 
 
 class Line:
-    """Times of one place of a table along its last axis."""
+    """Times of one place of a table along its last axis, which do not fall if it is ``rising``."""
 
-    def __init__(self, xs: Sequence[int], series: Mapping[str, Sequence[float]]) -> None:
+    def __init__(
+        self, xs: Sequence[int], series: Mapping[str, Sequence[float]], *, rising: bool = True
+    ) -> None:
         self.xs = list(xs)
-        medians, lows, highs = (isotonic(series[name]) for name in ("median", "p10", "p90"))
+        self._series, self._rising = series, rising
+
+    @cached_property
+    def points(self) -> list[Estimate]:
+        """The times at ``xs``."""
+        columns = (self._series[name] for name in ("median", "p10", "p90"))
+        medians, lows, highs = (isotonic(c) if self._rising else list(c) for c in columns)
         times = zip(medians, lows, highs, strict=True)
-        self.points = [Estimate(time, low, high, "measured") for time, low, high in times]
+        return [Estimate(time, low, high, "measured") for time, low, high in times]
 
     def at(self, x: float) -> Estimate:
         """The time at ``x``."""
@@ -137,35 +151,33 @@ class Table:
     def _find(self, node: Any, depth: int, place: Sequence[float | str], x: float) -> Estimate:
         if isinstance(node, Line):
             return node.at(x)
-        value = place[depth]
-        if value in node:
-            return self._find(node[value], depth + 1, place, x)
         axis = self.axes[depth]
+        value = tiled(self.name, axis, place[depth])
+        if value in node:
+            found = self._find(node[value], depth + 1, place, x)
+            kind: Provenance = "measured" if value == place[depth] else "interpolated"
+            return found._replace(provenance=worse(found.provenance, kind))
         if axis in NAMES or isinstance(value, str) or self.name in SCATTERED:
             raise ConfigError(f"the profile has no {self.name} of {axis} {value!r}")
-        known = sorted(node)
+        known, streamed = sorted(node), self.name in STREAMED
         if len(known) == 1 or value < known[0]:
             found = self._find(node[known[0]], depth + 1, place, x)
             return found._replace(provenance="extrapolated")
         i = min(bisect_left(known, value), len(known) - 1)
-        low, high = (self._find(node[known[j]], depth + 1, place, x) for j in (i - 1, i))
+        low, high = (
+            self._find(node[side], depth + 1, place, x * value / side if streamed else x)
+            for side in known[i - 1 : i + 1]
+        )
         weight = (value - known[i - 1]) / (known[i] - known[i - 1])
         return low.toward(high, weight, "interpolated" if weight < 1 else "extrapolated")
 
 
-class Check(NamedTuple):
-    """A timed shape that is on no grid, with what the tables say about it."""
-
-    operator: str
-    place: Place
-    x: int
-    measured: float
-    predicted: float
-
-    @property
-    def error(self) -> float:
-        """Relative error of the prediction."""
-        return self.predicted / self.measured - 1
+def tiled(table: str, axis: str, value: float | str) -> float | str:
+    """A size rounded up to whole tiles of the kernel that was timed."""
+    tiles_of, tile = TILES.get(table, ("", 1))
+    if axis != tiles_of or isinstance(value, str) or value <= tile:
+        return value
+    return -int(-value // tile) * tile
 
 
 class Profile:
@@ -178,7 +190,9 @@ class Profile:
         self.gpu: str = data["gpu"]
         self.runs: Sequence[Mapping[str, Any]] = data["runs"]
         self.complete: bool = data["complete"]
-        self._axes, self._data, self._held_out = data["axes"], data["tables"], data["held_out"]
+        self._axes, self._data = data["axes"], data["tables"]
+        self.held_out: Mapping[str, Sequence[Mapping[str, Any]]] = data["held_out"]
+        """Timed shapes that are on no grid, as the tables."""
         self._tables: dict[str, Table] = {}
 
     @property
@@ -201,28 +215,6 @@ class Profile:
     def axes(self, name: str) -> Sequence[str]:
         """Names of a table's axes."""
         return cast(Sequence[str], self._axes[name])
-
-    @cached_property
-    def checks(self) -> list[Check]:
-        """Every held-out shape against its prediction."""
-        return [
-            Check(name, tuple(one["at"]), x, measured, self.table(name).at(one["at"], x).time)
-            for name, series in self._held_out.items()
-            for one in series
-            for x, measured in zip(one["x"], one["median"], strict=True)
-        ]
-
-    @cached_property
-    def _errors(self) -> dict[str, float]:
-        errors: dict[str, list[float]] = {}
-        for check in self.checks:
-            errors.setdefault(check.operator, []).append(abs(check.error))
-        return {name: quantile(found, 0.9) for name, found in errors.items()}
-
-    def error(self, operator: str) -> float:
-        """Relative error of nine in ten held-out shapes of an operator; of all, if it has none."""
-        errors = self._errors or {operator: LEAST_ERROR}
-        return max(errors.get(operator, max(errors.values())), LEAST_ERROR)
 
     @cached_property
     def launch(self) -> float:
@@ -301,13 +293,17 @@ def check_series(
 
 def isotonic(values: Sequence[float]) -> list[float]:
     """The non-decreasing sequence nearest to ``values`` by squares (pool adjacent violators)."""
-    pools: list[tuple[float, int]] = []
+    means: list[float] = []
+    counts: list[int] = []
     for value in values:
-        pools.append((value, 1))
-        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
-            (a, m), (b, n) = pools.pop(-2), pools.pop()
-            pools.append(((a * m + b * n) / (m + n), m + n))
-    return [mean for mean, count in pools for _ in range(count)]
+        mean, count = value, 1
+        while means and means[-1] > mean:
+            before = counts.pop()
+            mean = (means.pop() * before + mean * count) / (before + count)
+            count += before
+        means.append(mean)
+        counts.append(count)
+    return [mean for mean, count in zip(means, counts, strict=True) for _ in range(count)]
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import ceil
+from typing import Literal
 
 from kvsim.catalog.hardware import Gpu, load_gpu
 from kvsim.core import PICOSECONDS, BatchShape
 from kvsim.costs.composition import Builder, Operator, Per, rescaled, unlinked
 from kvsim.costs.curves import Curve, Surface
 from kvsim.costs.operators import Estimate, Profile, load_profile, shipped
+from kvsim.costs.weights import sustained
 from kvsim.errors import ConfigError
 from kvsim.layout import KVLayout
 
@@ -24,6 +26,9 @@ SMALL = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Tokens at which a mixture of experts bends."""
 PAST_TABLES = (262_144, 1_048_576)
 """Contexts beyond every table, so that a window or a bound still bends where it should."""
+COUNTS = ("m", "tokens", "rows")
+FEW = (256, 2048, 8192, 16384)
+"""Counts at which times that follow from bytes alone are looked up."""
 PER_MICROSECOND = PICOSECONDS // 10**6
 
 
@@ -33,7 +38,9 @@ class Measured:
     ``profile`` names a shipped profile or a file; ``auto`` is the one of the GPU or, where there is
     none, the first that is shipped, whose times are scaled as the physical bounds of both GPUs and
     labelled projected. No operator is ever faster than its bytes or its FLOPs allow. What an engine's
-    host adds to a step is not included. ``weight_dtype`` as of :class:`.roofline.Roofline`;
+    host adds to a step is not included. Under ``sustained`` load products of many rows are as slow as
+    after seconds without a pause, when the power limit has lowered the clock; under ``brief`` load as
+    they were timed. ``weight_dtype`` as of :class:`.roofline.Roofline`;
     ``block_size`` is that of the KV pages.
 
     Simplifications: a batch's decodes are as long as their mean, and windows clip that mean; several
@@ -49,6 +56,7 @@ class Measured:
         profile: str = "auto",
         weight_dtype: str = "auto",
         block_size: int = 16,
+        load: Literal["sustained", "brief"] = "sustained",
     ) -> None:
         unlinked(layout, gpu)
         self.profile = profile_for(gpu) if profile == "auto" else load_profile(profile)
@@ -57,7 +65,12 @@ class Measured:
         name = self.profile.source.removesuffix(".json")
         self.label = f"projected from {name}" if projected else f"measured ({name})"
         builder = Builder(
-            layout, self.profile, self.timed, weight_dtype=weight_dtype, block_size=block_size
+            layout,
+            self.profile,
+            self.timed,
+            weight_dtype=weight_dtype,
+            block_size=block_size,
+            heat=sustained(self.profile) if load == "sustained" else 1.0,
         )
         self.operators = list(builder.operators())
         self._tokens = self.curve(self.some("token"))
@@ -72,7 +85,7 @@ class Measured:
 
     def time(self, shape: BatchShape, steps: int = 1) -> int:
         """Picoseconds of ``steps`` iterations in a row: exactly the sum of the single ones."""
-        decodes, context, prefills, new, _, _, sampled = shape
+        decodes, context, prefills, new, _, _, sampled, *_ = shape
         if new:
             total = steps * self._constant(decodes + new, decodes + prefills, sampled)
             total += self._prompt_attention(shape, steps)
@@ -96,7 +109,7 @@ class Measured:
 
     def _prompt_attention(self, shape: BatchShape, steps: int) -> int:
         """Attention of the prompts' new tokens; a single chunk moves on by itself every step."""
-        _, _, prefills, new, cached, pairs, _ = shape
+        _, _, prefills, new, cached, pairs, *_ = shape
         curve = self._prompt_curve(new)
         if prefills == 1:
             return curve.total(cached, new, steps)
@@ -141,70 +154,60 @@ class Measured:
 
     def curve(self, operators: Sequence[Operator]) -> Curve:
         """Time of operators by the one number that they depend on."""
-        knots = {1, *SMALL}
-        for operator in operators:
-            knots |= set(self._knots(operator))
+        knots = {*SMALL}
+        for operator in self.some(operators[0].per) if operators else ():
+            table = self.profile.table(operator.table)
+            knots |= set(table.xs if table.axes[-1] in COUNTS else FEW)
+            if operator.table == "gemm" and "gemm_model" in self.profile.operators:
+                knots |= set(self.profile.table("gemm_model").xs)
         at = sorted(knots)
-        return Curve(
-            [0, *at], summed(operators, lambda op, x: self.settled(op, x).time, [at[0], *at])
-        )
-
-    def _knots(self, operator: Operator) -> list[int]:
-        """Counts at which an operator was timed; bytes and reads are linear enough without."""
-        table = self.profile.table(operator.table)
-        return table.xs if table.axes[-1] in ("m", "tokens", "rows") else [256, 2048, 8192, 16384]
+        line = self._rising(operators, [0], at, lambda operator, _, x: self.settled(operator, x))[0]
+        return Curve([0, *at], [line[0], *line])
 
     def decode_surface(self, operators: Sequence[Operator]) -> Surface:
         """Time of decode attention by batch and mean context."""
-        contexts = {0, *PAST_TABLES, *self._limits(operators)}
-        for operator in operators:
-            contexts |= (
-                set(self.profile.table(operator.table).xs) if operator.table != "copy" else {1}
-            )
+        contexts = self._bends("decode")
+        for operator in self.some("decode"):
+            if operator.table != "copy":
+                contexts |= set(self.profile.table(operator.table).xs)
         columns = sorted(contexts)
-        return self._surface(operators, BATCHES, columns)
+        return Surface(BATCHES, columns, self._rising(operators, BATCHES, columns, self.settled))
 
     def prompt_surface(self, operators: Sequence[Operator]) -> Surface:
         """Time of prompt attention by new tokens and past."""
         series = self.profile.series("prefill_attention")
         rows = sorted({int(one["at"][-1]) for one in series})
-        past = {
-            0,
-            *PAST_TABLES,
-            *self._limits(operators),
-            *self.profile.table("prefill_attention").xs,
-        }
-        return self._surface(operators, [*rows, 2 * rows[-1], 4 * rows[-1]], sorted(past))
+        rows += [2 * rows[-1], 4 * rows[-1]]
+        columns = sorted(self._bends("prompt") | set(self.profile.table("prefill_attention").xs))
+        return Surface(rows, columns, self._rising(operators, rows, columns, self.settled))
 
-    def _limits(self, operators: Sequence[Operator]) -> set[int]:
-        """Contexts beyond which an operator needs no more."""
-        limits = set()
-        for operator in operators:
+    def _bends(self, per: Per) -> set[int]:
+        """Contexts at which attention bends: its start, windows, and some beyond every table."""
+        bends = {0, *PAST_TABLES}
+        for operator in self.some(per):
             most = operator.demand(1, 2**40).bytes
             if most and operator.demand(1, 2**39).bytes == most:
-                limits.add(
-                    round(most / (operator.demand(1, 1).bytes - operator.demand(1, 0).bytes))
-                )
-        return limits
+                token = operator.demand(1, 1).bytes - operator.demand(1, 0).bytes
+                bends.add(round((most - operator.demand(1, 0).bytes) / token))
+        return bends
 
-    def _surface(
-        self, operators: Sequence[Operator], rows: Sequence[int], columns: Sequence[int]
-    ) -> Surface:
-        values: list[list[float]] = []
-        for row in rows:
-            line = summed(operators, lambda op, x, row=row: self.settled(op, row, x).time, columns)  # type: ignore[misc]
-            for i, value in enumerate(line):
-                before = (line[i - 1] if i else 0.0, values[-1][i] if values else 0.0)
-                line[i] = max(value, *before)
-            values.append(line)
-        return Surface(rows, columns, values)
-
-
-def summed(
-    operators: Sequence[Operator], look: Callable[[Operator, int], float], at: Sequence[int]
-) -> list[float]:
-    """Picoseconds of all operators together at each of ``at``."""
-    return [PER_MICROSECOND * sum(look(operator, x) for operator in operators) for x in at]
+    def _rising(
+        self,
+        operators: Sequence[Operator],
+        rows: Sequence[int],
+        columns: Sequence[int],
+        look: Callable[[Operator, float, float], Estimate],
+    ) -> list[list[float]]:
+        """Picoseconds of all operators together; each of them falls along neither axis."""
+        total = [[0.0] * len(columns) for _ in rows]
+        for operator in operators:
+            before = [0.0] * len(columns)
+            for row, line in zip(rows, total, strict=True):
+                least = 0.0
+                for i, column in enumerate(columns):
+                    least = before[i] = max(look(operator, row, column).time, before[i], least)
+                    line[i] += PER_MICROSECOND * least
+        return total
 
 
 def several(curve: Curve, new: int, pairs: int) -> int:

@@ -1,0 +1,427 @@
+"""Measured step times: sums are exact, bounds are physical, and a profile is what it says."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvsim.catalog import load_gpu, load_model
+from kvsim.catalog.hardware import gpu_names
+from kvsim.catalog.models import model_names
+from kvsim.cli.app import run
+from kvsim.core import BatchShape
+from kvsim.costs import Measured
+from kvsim.costs.accuracy import accuracies
+from kvsim.costs.breakdown import breakdown
+from kvsim.costs.curves import Curve, Surface
+from kvsim.costs.matrices import layer_matrices
+from kvsim.costs.operators import SHIPPED, Profile, Table, isotonic, load_profile, shipped
+from kvsim.costs.weights import Products, blend, exponents
+from kvsim.errors import ConfigError
+from kvsim.layout import KVLayout
+
+H200 = load_gpu("h200")
+PLACES = {
+    "llama-3-8b": 1,
+    "llama-3-70b": 8,
+    "mixtral-8x7b": 2,
+    "deepseek-v3": 8,
+    "deepseek-v3.2": 8,
+    "gemma-3-27b": 1,
+    "gpt-oss-120b": 2,
+    "mistral-7b-v0.1": 1,
+    "llama-4-scout": 4,
+    "qwen3-next-80b-a3b": 2,
+    "jamba-1.5-mini": 1,
+}
+MODELS = {
+    name: Measured(KVLayout(load_model(name), tensor_parallel=shards), H200)
+    for name, shards in PLACES.items()
+}
+models = st.sampled_from(sorted(MODELS)).map(MODELS.__getitem__)
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> BatchShape:
+    """A decode batch, a chunk, or both."""
+    decodes = draw(st.integers(0, 300))
+    context = draw(st.integers(0, 4000)) * decodes + draw(st.integers(0, 5000)) * (decodes > 0)
+    if draw(st.booleans()) and decodes:
+        return BatchShape(decodes, context, sampled=decodes)
+    new = draw(st.one_of(st.integers(1, 40), st.integers(1, 9000)))
+    cached = draw(st.one_of(st.integers(0, 300), st.integers(0, 100_000)))
+    pairs = new * cached + new * (new + 1) // 2
+    return BatchShape(decodes, context, 1, new, cached, pairs, decodes)
+
+
+def advanced(shape: BatchShape, steps: int = 1) -> BatchShape:
+    """The shape ``steps`` iterations later in a leap."""
+    new = shape.prefill_tokens
+    return shape._replace(
+        context_tokens=shape.context_tokens + steps * shape.decodes,
+        prefill_context=shape.prefill_context + steps * new,
+        prefill_pairs=shape.prefill_pairs + steps * new * new,
+    )
+
+
+# Leaps.
+
+
+@given(models, shapes(), st.integers(1, 60))
+def test_a_leap_takes_exactly_the_sum_of_its_steps(
+    model: Measured, shape: BatchShape, steps: int
+) -> None:
+    singles = (model.time(advanced(shape, step)) for step in range(steps))
+    assert model.time(shape, steps) == sum(singles)
+
+
+@given(models, shapes(), st.integers(1, 10**6), st.integers(1, 10**6))
+def test_a_leap_is_its_two_halves(
+    model: Measured, shape: BatchShape, first: int, second: int
+) -> None:
+    whole = model.time(shape, first + second)
+    assert whole == model.time(shape, first) + model.time(advanced(shape, first), second)
+    assert whole > model.time(shape, first)
+
+
+knots = st.lists(
+    st.tuples(st.integers(1, 50), st.floats(0, 1000)), min_size=1, max_size=6
+).map(lambda steps: ([0, *(sum(s for s, _ in steps[: i + 1]) for i in range(len(steps)))],
+                     sorted([0.0, *(t for _, t in steps)])))  # fmt: skip
+
+
+@given(knots, st.integers(0, 400), st.integers(0, 60), st.integers(1, 80))
+def test_a_curve_is_summed_exactly_however_many_knots_a_leap_crosses(
+    knots: tuple[list[int], list[float]], x: int, step: int, count: int
+) -> None:
+    curve = Curve(*knots)
+    assert curve.total(x, step, count) == sum(curve(x + step * i) for i in range(count))
+
+
+@given(knots)
+def test_a_curve_rises_through_its_targets_and_not_far_above(
+    knots: tuple[list[int], list[float]],
+) -> None:
+    at, targets = knots
+    curve, last = Curve(at, targets), at[-1]
+    values = [curve(x) for x in range(last + 1)]
+    assert values == sorted(values)
+    for x, target in zip(at, targets, strict=True):
+        assert target <= curve(x) <= target + 1 + last
+
+
+def test_a_surface_is_linear_between_its_rows() -> None:
+    surface = Surface([1, 3], [0, 10], [[10, 20], [30, 80]])
+    assert [surface.curve(row)(10) for row in (1, 2, 3, 4)] == [20, 50, 80, 110]
+    assert surface.curve(3, stretch=5)(50) == 80
+
+
+# Physics.
+
+DENSE = ["llama-3-8b", "llama-3-70b", "qwen2.5-32b", "llama-2-13b"]
+DENSE_MODELS = {
+    name: Measured(KVLayout(load_model(name), tensor_parallel=PLACES.get(name, 1)), H200)
+    for name in DENSE
+}
+
+
+@given(st.sampled_from(DENSE), shapes())
+def test_no_step_is_faster_than_its_bytes_or_its_flops(name: str, shape: BatchShape) -> None:
+    measured = DENSE_MODELS[name]
+    layout = KVLayout(load_model(name), tensor_parallel=PLACES.get(name, 1))
+    model, shards = layout.model, layout.tensor_parallel
+    seconds = measured.time(shape) / 1e12
+    tokens = shape.decodes + shape.prefill_tokens
+    matrices = model.parameters - model.embedding - model.head
+    head = model.head if shape.sampled else 0
+    read = shape.context_tokens + shape.prefill_context
+    size = 2 * (matrices + head) + layout.bytes_per_token * read
+    assert seconds >= size / shards / H200.bandwidth
+    attention = model.layers[0].attention
+    assert attention is not None
+    pairs = shape.context_tokens + shape.prefill_pairs
+    flops = 2 * matrices * tokens + 2 * model.head * shape.sampled
+    flops += 4 * attention.heads * attention.head_dim * len(model.layers) * pairs
+    assert seconds >= flops / shards / H200.bf16_flops
+
+
+@settings(deadline=None, max_examples=40)
+@given(models, shapes())
+def test_no_operator_is_faster_than_its_bound_and_all_of_them_are_the_step(
+    model: Measured, shape: BatchShape
+) -> None:
+    found = breakdown(model, shape)
+    assert found.total == pytest.approx(model.time(shape) / 1e9, rel=1e-3)
+    assert found.low <= found.total <= found.high
+    for part in found.parts:
+        assert 0 <= part.bound <= part.time * (1 + 1e-9)
+        assert part.low <= part.time <= part.high
+
+
+@given(models, shapes(), st.integers(1, 1000))
+def test_more_context_never_takes_less_time(model: Measured, shape: BatchShape, more: int) -> None:
+    if shape.decodes:
+        longer = shape._replace(context_tokens=shape.context_tokens + more)
+        assert model.time(longer) >= model.time(shape)
+    if shape.prefills:
+        new = shape.prefill_tokens
+        later = shape._replace(
+            prefill_context=shape.prefill_context + more,
+            prefill_pairs=shape.prefill_pairs + new * more,
+        )
+        assert model.time(later) >= model.time(shape)
+
+
+@given(models, st.integers(1, 400), st.integers(0, 10_000))
+def test_one_more_sequence_as_long_never_takes_less_time(
+    model: Measured, decodes: int, length: int
+) -> None:
+    fewer, more = (BatchShape(n, n * length, sampled=n) for n in (decodes, decodes + 1))
+    assert model.time(more) >= model.time(fewer)
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_every_model_of_the_catalog_can_be_composed(name: str) -> None:
+    measured = Measured(KVLayout(load_model(name)), H200)
+    chunk = BatchShape(4, 4000, 1, 512, 100, 512 * 100 + 512 * 513 // 2, 5)
+    assert 0 < measured.time(BatchShape(1, 100, sampled=1)) < measured.time(chunk)
+
+
+@pytest.mark.parametrize("gpu", gpu_names())
+def test_other_gpus_are_projected_and_say_so(gpu: str) -> None:
+    other = load_gpu(gpu)
+    measured = Measured(KVLayout(load_model("llama-3-8b")), other)
+    shape = BatchShape(8, 8000, sampled=8)
+    if other == H200:
+        assert measured.label == "measured (h200)"
+        return
+    assert measured.label == "projected from h200"
+    assert all(part.provenance == "projected" for part in breakdown(measured, shape).parts)
+    least = load_model("llama-3-8b").head * 2 / other.bandwidth
+    assert measured.time(shape) / 1e12 > least
+
+
+# A step is its model's.
+
+
+def test_matrices_hold_the_parameters_of_their_layers() -> None:
+    for name in ("llama-3-8b", "deepseek-v3", "qwen2.5-32b", "deepseek-v3.2", "mixtral-8x7b"):
+        model = load_model(name)
+        for layer in model.groups:
+            mlp = layer.mlp
+            routed = mlp.experts * mlp.expert if mlp else 0
+            stated = layer.mixer_weights + (mlp.weights if mlp else 0) - routed
+            held = sum(n * k for _, n, k in layer_matrices(layer, model, 1))
+            assert held == pytest.approx(stated, rel=0.002)
+
+
+def test_a_window_caps_the_cost_of_context() -> None:
+    model = MODELS["mistral-7b-v0.1"]
+    full, beyond = (model.time(BatchShape(2, n, sampled=2)) for n in (8192, 90_000))
+    assert beyond == pytest.approx(full, rel=1e-4)
+    assert model.time(BatchShape(2, 4096, sampled=2)) < full
+
+
+def test_half_the_bytes_of_weights_and_cache_take_less_time() -> None:
+    llama = load_model("llama-3-8b")
+    shape = BatchShape(64, 64 * 8000, sampled=64)
+    plain = Measured(KVLayout(llama), H200).time(shape)
+    cache = Measured(KVLayout(llama, "fp8"), H200).time(shape)
+    both = Measured(KVLayout(llama, "fp8"), H200, weight_dtype="fp8").time(shape)
+    assert both < cache < plain
+
+
+def test_sharding_a_model_makes_its_steps_faster_but_not_proportionally() -> None:
+    model, shape = load_model("llama-3-70b"), BatchShape(64, 64_000, sampled=64)
+    times = [Measured(KVLayout(model, tensor_parallel=n), H200).time(shape) for n in (1, 2, 4, 8)]
+    assert times == sorted(times, reverse=True)
+    assert times[3] > times[0] / 8
+
+
+@pytest.mark.parametrize(
+    ("model", "base_ms", "slope_ns"), [("llama-3-8b", 4.85, 33), ("qwen2.5-32b", 18.1, 61)]
+)
+def test_decode_steps_are_near_those_of_an_engine_on_an_h200(
+    model: str, base_ms: float, slope_ns: float
+) -> None:
+    # Least squares on pure decode steps of vLLM 0.23, whose host is hidden behind the GPU. Its attention
+    # takes 15 us at least, the kernel that was timed here 5: 0.3 ms over 32 layers.
+    measured = Measured(KVLayout(load_model(model)), H200)
+    one = measured.time(BatchShape(1, 0, sampled=1))
+    assert one / 1e9 == pytest.approx(base_ms, rel=0.1)
+    short, long = (measured.time(BatchShape(32, 32 * n, sampled=32)) for n in (1000, 8000))
+    assert (long - short) / (32 * 7000) / 1e3 == pytest.approx(slope_ns, rel=0.15)
+
+
+def test_a_chunk_of_2048_takes_about_50_ms_on_an_h200() -> None:
+    chunk = BatchShape(0, 0, 1, 2048, 0, 2048 * 2049 // 2, 1)
+    assert MODELS["llama-3-8b"].time(chunk) / 1e9 == pytest.approx(50, rel=0.08)
+
+
+def test_several_prompts_cost_no_less_than_the_mean_one_and_no_more_than_one_long_one() -> None:
+    model = MODELS["llama-3-8b"]
+    one = BatchShape(0, 0, 1, 2048, 0, 2048 * 2049 // 2, 1)
+    four = BatchShape(0, 0, 4, 2048, 0, 4 * 512 * 513 // 2, 1)
+    assert model.time(BatchShape(0, 0, 1, 512, 0, 512 * 513 // 2, 1)) < model.time(four)
+    assert model.time(four) < model.time(one)
+    assert model.time(four, 3) == 3 * model.time(four)
+
+
+# Profiles.
+
+
+def test_the_shipped_profiles_are_complete_and_predict_what_they_did_not_see() -> None:
+    assert shipped() == ["h200"]
+    profile = load_profile("h200")
+    assert profile.complete
+    assert profile.gpu == H200.name
+    for fact in ("date", "command", "device", "driver", "torch", "triton", "cuda", "clocks_mhz"):
+        assert all(fact in run for run in profile.runs)
+    overall = accuracies(profile)[-1]
+    assert overall.median <= 0.03
+    assert overall.p95 <= 0.12  # the limit is 10 %: see reports/calibration_h200.md
+
+
+def test_measured_products_are_never_faster_than_the_card() -> None:
+    for one in load_profile("h200").series("gemm"):
+        dtype, n, k = one["at"]
+        peak, size = (H200.bf16_flops, 2) if dtype == "bf16" else (H200.fp8_flops or 0, 1)
+        for m, time in zip(one["x"], one["median"], strict=True):
+            assert time / 1e6 >= max(2 * m * n * k / peak, size * n * k / H200.bandwidth)
+
+
+def test_a_measured_product_gives_what_was_measured_and_others_lie_between() -> None:
+    products = Products(load_profile("h200"), "bf16")
+    found = products.at(4096, 4096, 2048)
+    assert found.provenance == "measured"
+    between = products.at(4608, 4096, 2048)
+    assert between.provenance == "interpolated"
+    assert found.time < between.time < products.at(5120, 4096, 2048).time
+    assert products.at(4096, 4096, 10**6).provenance == "extrapolated"
+    assert products.at(10**6, 4096, 1).provenance == "extrapolated"
+
+
+def test_a_blend_of_weights_is_exact_where_time_is_a_power_of_their_sides() -> None:
+    timed = [(n, k) for n in (100, 200, 300, 400) for k in (100, 300, 500)]
+    shares = exponents((250, 350), timed)
+    times = [shape[0] ** 0.7 * shape[1] ** 1.2 for shape, _ in shares]
+    blended = blend(times, [share.exponent for share in shares])
+    assert blended == pytest.approx(250**0.7 * 350**1.2)
+
+
+@given(st.lists(st.floats(0.1, 100), min_size=1, max_size=12))
+def test_the_isotonic_sequence_rises_and_keeps_the_sum(values: list[float]) -> None:
+    found = isotonic(values)
+    assert found == sorted(found)
+    assert sum(found) == pytest.approx(sum(values))
+    assert isotonic(sorted(values)) == sorted(values)
+
+
+def test_between_grid_lines_a_table_is_linear() -> None:
+    def line(time: float) -> dict[str, Any]:
+        times = [time, 2 * time]
+        return {"x": [0, 10], "median": times, "p10": times, "p90": times, "repeats": [5, 5]}
+
+    series = [{"at": [n, k], **line(n * k)} for n in (1, 3) for k in (2, 4)]
+    table = Table("gemm", ("n", "k", "m"), series)
+    assert table.at((2, 3), 0).time == pytest.approx(6)
+    assert table.at((2, 3), 5).time == pytest.approx(9)
+    assert table.at((5, 4), 20).time == pytest.approx(60)
+
+
+BREAK: dict[str, Callable[[dict[str, Any]], object]] = {
+    "schema_version": lambda data: data.update(schema_version=99),
+    "gpu": lambda data: data.pop("gpu"),
+    "tables": lambda data: data.update(tables=[]),
+    "axes": lambda data: data["axes"].pop("gemm"),
+    "columns of one length": lambda data: data["tables"]["gemm"][0]["median"].pop(),
+    "ascending": lambda data: data["tables"]["gemm"][0]["x"].reverse(),
+    "p10 <= median": lambda data: data["tables"]["gemm"][0].update(
+        median=[float("nan")] * len(data["tables"]["gemm"][0]["x"])
+    ),
+    "1 values": lambda data: data["tables"]["rope"][0]["at"].append(3),
+}
+
+
+@pytest.fixture(scope="module")
+def raw() -> dict[str, Any]:
+    """The shipped profile as its file says it."""
+    path = SHIPPED / "h200.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("what", BREAK)
+def test_a_broken_profile_is_refused_in_one_line_that_says_where(
+    what: str, raw: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = copy.deepcopy(raw)
+    BREAK[what](data)
+    path = tmp_path / "broken.json"
+    path.write_text(json.dumps(data))
+    assert run(["step-time", "--decode", "1x1", "--profile", str(path)]) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert "broken.json" in message
+    assert what in message
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"schema_version": 1}', "\x00\x01"])
+def test_a_file_that_is_no_profile_is_refused(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "none.json"
+    path.write_text(text)
+    assert run(["profile", "check", "--profile", str(path)]) == 2
+    assert "none.json" in capsys.readouterr().err
+
+
+def test_a_missing_profile_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["profile", "show", "--profile", "nowhere/p.json"]) == 2
+    assert run(["profile", "show", "--profile", "h300"]) == 2
+    assert "did you mean 'h200'" in capsys.readouterr().err
+    assert run(["profile", "show", "--gpu", "b200"]) == 2
+
+
+def test_a_profile_that_predicts_badly_fails_its_check(
+    raw: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = copy.deepcopy(raw)
+    for series in data["held_out"]["gemm"]:
+        for name in ("median", "p10", "p90"):
+            series[name] = [2 * time for time in series[name]]
+    path = tmp_path / "off.json"
+    path.write_text(json.dumps(data))
+    assert run(["profile", "check", "--profile", str(path), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert not found["passes"]
+    assert {row["operator"] for row in found["operators"]} >= {"gemm", "all"}
+    data["held_out"] = {}
+    with pytest.raises(ConfigError, match="held out"):
+        accuracies(Profile(data, "empty.json"))
+
+
+def test_a_profile_passes_its_check_by_its_errors_alone(
+    raw: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = copy.deepcopy(raw)
+    data["held_out"] = {"rms_norm": data["tables"]["rms_norm"]}
+    path = tmp_path / "itself.json"
+    path.write_text(json.dumps(data))
+    assert run(["profile", "check", "--profile", str(path)]) == 0
+    assert "passes" in capsys.readouterr().out
+
+
+def test_a_profile_can_be_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["profile", "show"]) == 0
+    printed = capsys.readouterr().out
+    assert "decode_attention" in printed
+    assert "driver" in printed
+    assert run(["profile", "show", "--operator", "rms_norm"]) == 0
+    assert run(["profile", "show", "--operator", "norms"]) == 2

@@ -1,0 +1,96 @@
+"""``kvsim step-time``: an iteration, operator by operator, as its user reads it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kvsim.cli.app import run
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
+    assert run(["step-time", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_step_is_the_sum_of_its_operators(capsys) -> None:
+    found = printed(capsys, "--model", "llama-3-8b", "--gpu", "h200", "--decode", "64x4096")
+    assert found["label"] == "measured (h200)"
+    assert sum(part["ms"] for part in found["operators"]) == pytest.approx(found["total_ms"])
+    assert sum(part["share"] for part in found["operators"]) == pytest.approx(1, abs=0.01)
+    low, high = found["interval_ms"]
+    assert low <= found["total_ms"] <= high
+    for part in found["operators"]:
+        assert part["ms"] >= part["bound_ms"]
+        assert part["provenance"] in ("measured", "interpolated", "extrapolated", "projected")
+
+
+def test_prompts_and_decodes_add_up(capsys) -> None:
+    decode = printed(capsys, "--decode", "64x4096")["total_ms"]
+    both = printed(capsys, "--decode", "32x4096", "--decode", "32x4096", "--prefill", "2048x8192")
+    assert both["total_ms"] > decode
+    names = {part["name"] for part in both["operators"]}
+    assert {"decode attention", "prompt attention", "output head", "KV write"} <= names
+
+
+def test_two_groups_of_decodes_are_one_batch(capsys) -> None:
+    once = printed(capsys, "--decode", "64x4096")
+    twice = printed(capsys, "--decode", "32x4096", "--decode", "32x4096")
+    assert once == twice
+
+
+def test_shards_exchange_what_one_gpu_keeps_to_itself(capsys) -> None:
+    alone = printed(capsys, "--model", "llama-3-70b", "--decode", "8x1000")
+    shared = printed(
+        capsys, "--model", "llama-3-70b", "--decode", "8x1000", "--tensor-parallel-size", "2"
+    )
+    names = {part["name"] for part in shared["operators"]}
+    assert "all-reduce" in names
+    assert "all-reduce" not in {part["name"] for part in alone["operators"]}
+    assert shared["total_ms"] < alone["total_ms"]
+
+
+def test_a_smaller_cache_is_read_faster(capsys) -> None:
+    def attention(dtype: str) -> float:
+        found = printed(capsys, "--decode", "128x16384", "--kv-cache-dtype", dtype)
+        return next(p["ms"] for p in found["operators"] if p["name"] == "decode attention")
+
+    assert attention("fp8") < attention("bf16")
+
+
+def test_another_gpu_is_projected(capsys) -> None:
+    found = printed(capsys, "--gpu", "b200", "--decode", "8x1000")
+    assert found["label"] == "projected from h200"
+    assert {part["provenance"] for part in found["operators"]} == {"projected"}
+    low, high = found["interval_ms"]
+    assert high - low > 0.02 * found["total_ms"]
+
+
+def test_the_table_names_every_operator_and_the_total(capsys) -> None:
+    assert run(["step-time", "--decode", "1x100", "--model", "deepseek-v3", "--gpu", "h200"]) == 0
+    text = capsys.readouterr().out
+    for name in ("experts", "routing", "MLA decode attention", "total", "provenance"):
+        assert name in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([], "--decode COUNTxCONTEXT"),
+        (["--decode", "64"], "--decode '64'"),
+        (["--decode", "0x5"], "--decode '0x5'"),
+        (["--decode", "-1x5"], "--decode '-1x5'"),
+        (["--prefill", "axb"], "--prefill 'axb'"),
+        (["--decode", "1x99999999999"], "--decode"),
+        (["--decode", "1x1", "--model", "lama-3-8b"], "llama"),
+        (["--decode", "1x1", "--gpu", "h201"], "h200"),
+        (["--decode", "1x1", "--kv-cache-dtype", "fp9"], "fp9"),
+        (["--decode", "1x1", "--tensor-parallel-size", "3"], "tensor parallel"),
+    ],
+)
+def test_a_mistake_is_one_line(capsys, arguments: list[str], named: str) -> None:
+    assert run(["step-time", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert named in error
