@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kvsim.compose import simulate
     from kvsim.core import Request
     from kvsim.errors import KvsimError
+    from kvsim.planning import Question, plan
     from kvsim.runs import RunResult
     from kvsim.scenario import Scenario
     from kvsim.workload import open_trace
@@ -21,20 +22,24 @@ __version__ = "0.1.0"
 
 __all__ = [
     "KvsimError",
+    "Question",
     "Request",
     "RunResult",
     "Scenario",
     "__version__",
     "open_trace",
+    "plan",
     "simulate",
 ]
 
 _HOMES = {
     "KvsimError": "kvsim.errors",
+    "Question": "kvsim.planning",
     "Request": "kvsim.core",
     "RunResult": "kvsim.runs",
     "Scenario": "kvsim.scenario",
     "open_trace": "kvsim.workload",
+    "plan": "kvsim.planning",
     "simulate": "kvsim.compose",
 }
 

@@ -139,7 +139,11 @@ def answer(question: Question, jobs: int, reports: list[Path], output: Output) -
     from kvsim.runs import to_json
 
     check_reports(reports)
-    found = planned(question, jobs=jobs, told=Progress())
+    progress = Progress()
+    try:
+        found = planned(question, jobs=jobs, told=progress)
+    finally:
+        progress.clear()
     command = shlex.join(["kvsim", *sys.argv[1:]])
     for path in reports:
         write_report(found, path, command)
@@ -170,6 +174,11 @@ class Progress:
         """Show what is being done."""
         if sys.stderr.isatty():
             print(f"\r\033[K{what}: replay {count}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Take the line away again."""
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def names(text: str) -> tuple[str, ...]:
