@@ -95,7 +95,8 @@ class Drive:
     def run(self, watch: Watch, *, continue_on_error: bool) -> None:
         """Work until nothing is left, not even what others have leased."""
         try:
-            self._sweep_up()
+            self._ledger.reclaim(time.time())
+            self._clean()
             while self._feed(watch):
                 for key, outcome in self._workers.wait(TICK):
                     lease = self._leases.pop(key)
@@ -106,6 +107,7 @@ class Drive:
         finally:
             self._workers.close()
             self._ledger.release(self._owner)
+            self._clean()
 
     def _feed(self, watch: Watch) -> bool:
         """Give the workers what they have room for; False when the sweep is over."""
@@ -138,11 +140,12 @@ class Drive:
         self._ledger.fail(lease.key, self._owner, outcome.error, outcome.exit_code)
         return outcome
 
-    def _sweep_up(self) -> None:
-        """Remove what runs that were killed have left behind, if nobody else is at work."""
-        self._ledger.reclaim(time.time())
-        if self._runs is not None and not self._ledger.counts().leased:
-            for leftover in self._runs.glob(".*"):
+    def _clean(self) -> None:
+        """Remove what killed runs have left behind, unless somebody is at work."""
+        if self._runs is None:
+            return
+        with self._ledger.between_leases() as alone:
+            for leftover in self._runs.glob(".*") if alone else ():
                 shutil.rmtree(leftover, ignore_errors=True)
 
 

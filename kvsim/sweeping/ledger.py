@@ -331,6 +331,12 @@ class Ledger:
                 if expires < now or Owner.read(owner).is_gone
             )
 
+    @contextmanager
+    def between_leases(self) -> Iterator[bool]:
+        """Whether nobody holds a lease; if so, nobody gets one before the block ends."""
+        with self._writing():
+            yield not self._number("SELECT count(*) FROM configurations WHERE status = 'leased'")
+
     def release(self, owner: Owner) -> None:
         """Give back all leases of ``owner``."""
         self._free(str(owner))

@@ -1,94 +1,71 @@
-"""Workers as processes of this machine, each with a pipe of its own.
+"""Workers as processes of this machine, each with pipes of its own.
 
 A pool of the standard library ends as a whole when one of its processes dies, and cannot say which
-task it was; here a death costs its own task one attempt and nobody else anything. Workers that have
-lost their parent, however it ended, end too.
+task it was; here a death costs its own task one attempt and nobody else anything. The processes are
+in sessions of their own, so that Ctrl-C is for their parent alone to act on, and end when it does.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
+import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnContext
+from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing.connection import wait
+from typing import IO
 
 from kvsim.sweeping.configuration import Key
-from kvsim.sweeping.worker import Died, Outcome, Report, Task, outcome, perform
-
-GRACE = 5.0
-"""Seconds that a worker has to clean up when it is told to stop."""
+from kvsim.sweeping.worker import Died, Outcome, Report, Task, outcome
 
 
 class Worker:
     """A process that performs one task after another."""
 
-    def __init__(self, context: SpawnContext) -> None:
-        self.pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        with _deaf_to_interrupts():
-            self._process.start()
-        theirs.close()
+    def __init__(self) -> None:
+        path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "kvsim.sweeping.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._tasks: IO[bytes] = self._process.stdin
+        self.outcomes: IO[bytes] = self._process.stdout
 
-    def begin(self, task: bytes) -> None:
+    def begin(self, task: Task) -> None:
         """Hand over a task."""
         # A worker that has died meanwhile is noticed when its answer is read.
         with suppress(BrokenPipeError):
-            self.pipe.send_bytes(task)
+            self._tasks.write(task.encoded() + b"\n")
+            self._tasks.flush()
 
     def answer(self) -> Outcome:
         """What came of the task; waits for it."""
-        try:
-            return outcome(self.pipe.recv_bytes())
-        except (EOFError, ConnectionResetError):
-            self._process.join()
-            return Died(f"the worker {_ended(self._process.exitcode)}")
+        line = self.outcomes.readline()
+        if line.endswith(b"\n"):
+            return outcome(line)
+        return Died(f"the worker {_ended(self._process.wait())}")
 
     def end(self) -> None:
         """Stop, even in the middle of a task."""
-        self._process.terminate()
-        self._process.join(GRACE)
         self._process.kill()
-        self._process.join()
-        self.pipe.close()
+        self._process.wait()
+        self.outcomes.close()
+        with suppress(BrokenPipeError):
+            self._tasks.close()
 
 
-@contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """A process that starts meanwhile never hears Ctrl-C, which is for its parent to act on."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _ended(exit_code: int | None) -> str:
-    if exit_code is None or exit_code >= 0:
+def _ended(exit_code: int) -> str:
+    if exit_code >= 0:
         return f"exited with code {exit_code}"
     name = signal.Signals(-exit_code).name
     hint = " (out of memory?)" if name == "SIGKILL" else ""
     return f"was ended by {name}{hint}"
-
-
-def _serve(pipe: Connection) -> None:
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # stdout is for the results of the sweep
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    with suppress(EOFError, BrokenPipeError):
-        while True:
-            pipe.send_bytes(perform(pipe.recv_bytes()))
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 class LocalWorkers:
@@ -96,9 +73,9 @@ class LocalWorkers:
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
-        self._context = multiprocessing.get_context("spawn")
         self._idle: list[Worker] = []
-        self._busy: dict[Connection, tuple[Worker, Key]] = {}
+        self._busy: dict[int, tuple[Worker, Key]] = {}
+        """By the file descriptor that the outcome comes from."""
 
     @property
     def room(self) -> int:
@@ -107,16 +84,16 @@ class LocalWorkers:
 
     def submit(self, key: Key, task: Task) -> None:
         """Begin a task."""
-        worker = self._idle.pop() if self._idle else Worker(self._context)
-        self._busy[worker.pipe] = worker, key
-        worker.begin(task.encoded())
+        worker = self._idle.pop() if self._idle else Worker()
+        self._busy[worker.outcomes.fileno()] = worker, key
+        worker.begin(task)
 
     def wait(self, seconds: float) -> Sequence[Report]:
         """Outcomes that there are, or come within ``seconds``."""
         reports: list[Report] = []
-        for pipe in wait(list(self._busy), seconds):
-            assert isinstance(pipe, Connection)
-            worker, key = self._busy.pop(pipe)
+        for descriptor in wait(list(self._busy), seconds):
+            assert isinstance(descriptor, int)
+            worker, key = self._busy.pop(descriptor)
             found = worker.answer()
             if isinstance(found, Died):
                 worker.end()

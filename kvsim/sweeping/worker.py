@@ -1,9 +1,18 @@
-"""What a worker does: read one task, replay it, say what came of it. Both are JSON."""
+"""What a worker does: read one task, replay it, say what came of it. Both are JSON.
+
+As a process (``python -m kvsim.sweeping.worker``) it does so for each line of standard input.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
 from typing import NamedTuple
 
 import orjson
@@ -87,3 +96,31 @@ def outcome(encoded: bytes) -> Done | Failed:
     if "error" in found:
         return Failed(**found)
     return Done(orjson.dumps(found["result"]))
+
+
+def serve() -> None:
+    """Perform the tasks of standard input until it ends; then end at once, whatever is being done."""
+    outcomes = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    # What plug-ins print must not come between the outcomes.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    with suppress(BrokenPipeError):
+        for task in _tasks():
+            outcomes.write(perform(task) + b"\n")
+            outcomes.flush()
+
+
+def _tasks() -> Iterator[bytes]:
+    waiting: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_read, args=(waiting,), daemon=True).start()
+    while True:
+        yield waiting.get()
+
+
+def _read(waiting: SimpleQueue[bytes]) -> None:
+    for line in sys.stdin.buffer:
+        waiting.put(line)
+    os._exit(0)  # nobody is left to hear of an outcome
+
+
+if __name__ == "__main__":
+    serve()
