@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from kvsim.analysis.summary import Deployment as Described
+from kvsim.catalog.engines import Engine, load_engine
 from kvsim.catalog.hardware import Gpu, load_gpu
 from kvsim.catalog.models import load_model
 from kvsim.core import Request
 from kvsim.costs import COST_MODELS
-from kvsim.errors import CapacityError
+from kvsim.errors import CapacityError, ConfigError
 from kvsim.layout import KVLayout
 from kvsim.memory import ALLOCATORS
 from kvsim.memory.eviction import EVICTIONS, EvictionPolicy
@@ -26,6 +28,7 @@ from kvsim.scheduling import SCHEDULERS
 from kvsim.scheduling.static import Static
 from kvsim.simulation.cluster import audited
 from kvsim.simulation.cluster import simulate as replay
+from kvsim.simulation.pipelined import HostCosts, Pipelined
 from kvsim.simulation.recorder import Recorder
 from kvsim.simulation.replica import Replica
 from kvsim.sizing import Limits as MemoryLimits
@@ -119,16 +122,21 @@ def deploy(scenario: Scenario, *, leaps: bool = True, check: bool = False) -> De
     )
     scenario = resolved(scenario, layout, gpu)
     settings = shared_settings(scenario, layout, leaps=leaps)
+    engine = None if scenario.engine is None else load_engine(scenario.engine)
+    if engine is not None:
+        settings = {**settings, "free_order": engine.free_order}
     allocator = planned("allocator", Allocator, ALLOCATORS, scenario.allocator, settings)
     scheduler = planned("scheduler", Scheduler, SCHEDULERS, scenario.scheduler, settings)
-    cost_model = planned("cost_model", CostModel, COST_MODELS, scenario.cost_model, settings).build(
+    timing = timing_of(scenario, engine)
+    cost_model = planned("cost_model", CostModel, COST_MODELS, timing, settings).build(
         layout=layout, gpu=gpu
     )
     resources = pool(scenario, layout, gpu)
+    kind = replica_kind(scenario, engine, scheduler)
 
     def replica(index: int) -> Replica:
         memory = allocator.build(**resources)
-        return Replica(
+        return kind(
             index,
             scheduler.build(allocator=memory),
             memory,
@@ -144,6 +152,27 @@ def deploy(scenario: Scenario, *, leaps: bool = True, check: bool = False) -> De
         limits_of(scheduler),
         cost_model.label,
     )
+
+
+def timing_of(scenario: Scenario, engine: Engine | None) -> Component:
+    """The cost model: the one that was named, else the engine's, else the scenario's default."""
+    if engine is None or "cost_model" in scenario.model_fields_set:
+        return scenario.cost_model
+    return Component(name="served", options=dict(engine.step))
+
+
+def replica_kind(
+    scenario: Scenario, engine: Engine | None, scheduler: Blueprint[Scheduler]
+) -> Callable[..., Replica]:
+    """What runs the batches: one at a time, or as the engine does."""
+    if engine is None or not engine.asynchronous:
+        return Replica
+    if not hasattr(scheduler.cls, "commit"):
+        raise ConfigError(
+            f"engine {engine.name} schedules ahead, which scheduler {scenario.scheduler.name!r} "
+            "cannot; accepted: chunked, continuous"
+        )
+    return partial(Pipelined, host=HostCosts(**engine.host))
 
 
 OPTIONAL = {

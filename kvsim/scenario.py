@@ -153,7 +153,14 @@ class Scenario(Settings):
     )
     replicas: PositiveInt = setting(1, "Cluster", "Engines that serve side by side.", le=100_000)
     router: Component = setting("round-robin", "Cluster", "Which replica gets a request.")
-    cost_model: Component = setting("roofline", "Time", "What an iteration takes.")
+    engine: str | None = setting(
+        None,
+        "Time",
+        "Serving engine whose rules, delays and step times to use: vllm, vllm-0.23; none: plain.",
+    )
+    cost_model: Component = setting(
+        "roofline", "Time", "What an iteration takes; with an engine, what that engine takes."
+    )
     seed: int = setting(0, "Time", "Seed of everything random.", ge=0, lt=2**63)
     slo: Annotated[dict[str, float], BeforeValidator(read_slos)] = setting(
         {}, "Results", "Objective per request that counts for goodput, as ttft=2s. Repeatable."

@@ -7,13 +7,15 @@ from collections.abc import Callable
 from kvsim.costs.fixed import Fixed
 from kvsim.costs.profile import Measured
 from kvsim.costs.roofline import Roofline
+from kvsim.costs.served import Served
 from kvsim.protocols import CostModel
 
 COST_MODELS: dict[str, Callable[..., CostModel]] = {
     "fixed": Fixed,
     "profile": Measured,
     "roofline": Roofline,
+    "served": Served,
 }
 """Cost models by the name that ``--cost-model`` takes."""
 
-__all__ = ["COST_MODELS", "Fixed", "Measured", "Roofline"]
+__all__ = ["COST_MODELS", "Fixed", "Measured", "Roofline", "Served"]
