@@ -68,10 +68,13 @@ class Replica:
         self.scheduler.add(sequence)
         if self._next is None:
             self._plan_start()
-        elif self._batch is not None and self._steps > 1:
-            # Who cannot join ends a leap as well if nobody waited yet: from the boundary on somebody does.
-            if self._batch.open or not self._left_waiting:
-                self._cut(self._batch)
+        elif (
+            self._batch is not None
+            and self._steps > 1
+            # Who cannot join ends a leap too if nobody waited yet: from the boundary on somebody does.
+            and (self._batch.open or not self._left_waiting)
+        ):
+            self._cut(self._batch)
 
     def _cut(self, batch: Batch) -> None:
         """End the leap with the first iteration that ends now or later."""
