@@ -102,8 +102,15 @@ class Line:
         inside = i < len(xs)
         i = min(i, len(xs) - 1)
         weight = (x - xs[i - 1]) / (xs[i] - xs[i - 1])
-        kind: Provenance = "interpolated" if inside else "extrapolated"
-        return points[i - 1].toward(points[i], weight, kind)
+        if inside:
+            return points[i - 1].toward(points[i], weight, "interpolated")
+        last, found = points[i], points[i - 1].toward(points[i], weight, "extrapolated")
+        time, low, high = (
+            max(found.time, last.time),
+            max(found.low, last.low),
+            max(found.high, last.high),
+        )
+        return Estimate(time, low, high, "extrapolated")
 
 
 Node = dict[int | str, Any]
