@@ -133,13 +133,14 @@ class Insistent(Chunked):
 
 
 @pytest.mark.parametrize("allocator", sorted(ALLOCATORS))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(
     requests=request_lists(40, 30),
     slots=st.integers(16, 160),
     page=st.sampled_from([1, 2, 4]),
     seats=st.sampled_from([2, 3, 8]),
     budget=st.integers(8, 40),
+    threshold=st.sampled_from([0, 2, 5]),
     cost=COSTS,
 )
 def test_a_refused_request_is_asked_again_whenever_it_could_be_admitted(
@@ -149,12 +150,18 @@ def test_a_refused_request_is_asked_again_whenever_it_could_be_admitted(
     page: int,
     seats: int,
     budget: int,
+    threshold: int,
     cost: Crossing,
 ) -> None:
     outcomes = []
     for kind in (Chunked, Insistent):
         memory = build(allocator, slots, page)
-        engine = kind(memory, max_num_seqs=seats, max_num_batched_tokens=budget)
+        engine = kind(
+            memory,
+            max_num_seqs=seats,
+            max_num_batched_tokens=budget,
+            long_prefill_token_threshold=threshold,
+        )
         log = replay(requests, engine, memory, cost, check=True)
         outcomes.append((log.seen, log.refused, log.iterations, memory.evictions))
     assert outcomes[0] == outcomes[1]

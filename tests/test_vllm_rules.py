@@ -120,3 +120,15 @@ def test_a_request_that_could_never_fit_is_refused_and_the_others_are_served() -
     )
     assert log.refused == [(0, "205 tokens exceed the KV pool of 128 slots")]
     assert [one.row for one in log.seen] == [1]
+
+
+def test_a_request_is_asked_again_when_the_prompt_it_shares_fills_a_block() -> None:
+    # Chunks of half a block: the second request lacks a block while the first one's last block is
+    # half full and cannot be hit, and has it in the next step, when that block is full.
+    first, second = Request(0, 0.0, 8, 1, [1, 2], 4), Request(1, 0.0, 12, 1, [1, 2, 3], 4)
+    pool = Paged(1 + 3, block_size=4)
+    engine = Chunked(
+        pool, max_num_seqs=4, max_num_batched_tokens=16, long_prefill_token_threshold=2
+    )
+    seen = {one.row: one for one in replay([first, second], engine, pool, COST, check=True).seen}
+    assert (seen[1].scheduled, seen[1].cached) == (STEP, 4)
