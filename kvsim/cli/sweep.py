@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -147,7 +147,8 @@ def run_matrix(
     from kvsim.sweeping.drive import sweep
 
     try:
-        with progress() as watch:
+        # Ray's own messages, for one, would come between the results.
+        with redirect_stdout(sys.stderr), progress() as watch:
             return sweep(matrix, out, workers, watch=watch, **options)
     except KeyboardInterrupt:
         print(f"kvsim: note: --resume goes on with the sweep in {out}", file=sys.stderr)

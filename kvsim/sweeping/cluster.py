@@ -7,6 +7,7 @@ path; a node that finds another trace there says so instead of giving a wrong re
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,9 @@ from typing import Any
 from kvsim.errors import ConfigError
 from kvsim.sweeping.configuration import Key
 from kvsim.sweeping.worker import Died, Outcome, Report, Task, outcome, perform
+
+PATIENCE = 10.0
+"""Seconds in which a cluster must answer."""
 
 
 class RayWorkers:
@@ -69,8 +73,16 @@ def _connected(address: str) -> Any:
             "--backend ray needs Ray: install the extra with pip install 'kvsim[cluster]'"
         ) from None
     try:
+        _knock(address)
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(f"no Ray cluster at {address}: {reason}") from None
     return ray
+
+
+def _knock(address: str) -> None:
+    """Raise if nobody listens at ``host:port``: Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit() and "//" not in host:
+        socket.create_connection((host, int(port)), timeout=PATIENCE).close()
