@@ -308,8 +308,16 @@ LONG = {
 }
 
 
+ENDS = {
+    "interrupt": (signal.SIGINT, 130, "kvsim: error: interrupted\n"),
+    "stop": (signal.SIGTERM, 143, ""),
+    "kill": (signal.SIGKILL, -9, ""),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("command", LONG)
-def test_an_interrupt_ends_with_130_and_leaves_no_run(tmp_path, command) -> None:
+def test_an_end_from_outside_leaves_no_run_and_no_process(tmp_path, command, end) -> None:
     long = tmp_path / "long.jsonl"
     long.write_text("".join(ROW.format(n / 1000, 700, n + 1) for n in range(200_000)))
     name, *flags = LONG[command]
@@ -328,11 +336,23 @@ def test_an_interrupt_ends_with_130_and_leaves_no_run(tmp_path, command) -> None
         assert running.poll() is None
         time.sleep(0.01)
     time.sleep(0.3)  # well into the simulation, which takes a minute
-    running.send_signal(signal.SIGINT)
-    printed, complaint = running.communicate()
-    assert running.returncode == 130
-    assert (printed, complaint) == ("", "kvsim: error: interrupted\n")
-    assert not list(tmp_path.glob("runs/*"))
+    number, code, complaint = ENDS[end]
+    running.send_signal(number)
+    printed, said = running.communicate()  # returns when no process holds the pipes any more
+    assert running.returncode == code
+    assert printed == ""
+    assert not list(tmp_path.glob("runs/[!.]*"))
+    if end != "kill":
+        assert said == complaint
+        assert not list(tmp_path.glob("runs/.*"))
+
+
+def test_an_interrupt_while_libraries_are_loaded_is_one_too(tmp_path) -> None:
+    (tmp_path / "typer.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)\n")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-m", "kvsim", "size"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_a_reader_that_leaves_early_is_no_error(trace) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from types import FrameType
@@ -11,12 +14,15 @@ from typing import TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
+GRACE = 1.0
+"""Seconds for a task to clean up."""
 
 
 def run_all(work: Callable[[T], R], tasks: Iterable[T], jobs: int) -> list[R]:
     """``work`` of every task, in their order, by up to ``jobs`` processes.
 
-    The first mistake ends all of them, as does an interrupt: no process is left behind.
+    The first mistake ends all of them, as does an interrupt or the end of this process, whatever
+    the reason: no process is left behind.
     """
     todo = list(tasks)
     if min(jobs, len(todo)) <= 1:
@@ -34,9 +40,21 @@ def run_all(work: Callable[[T], R], tasks: Iterable[T], jobs: int) -> list[R]:
 
 
 def _obey_the_parent() -> None:
-    """Leave Ctrl-C, which reaches the whole group, to the parent; clean up when it says to stop."""
+    """Leave Ctrl-C, which reaches the whole group, to the parent; clean up when it stops us or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
+    threading.Thread(target=_follow, daemon=True).start()
+
+
+def _follow() -> None:
+    """Outlive the parent by no more than it takes to clean up."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    while True:
+        # The pool takes the first for the end of a task only, and waits for another.
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
