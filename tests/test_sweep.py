@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 import sqlite3
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from kvsim.sweeping.matrix import points
 from kvsim.sweeping.results import Metric, Row, pareto
 from kvsim.sweeping.spec import parse_spec, read_spec
 
+ROOT = Path(__file__).resolve().parent.parent
 ROW = '{{"arrival": {0}, "prompt_tokens": {1}, "output_tokens": 20, "hash_ids": [0, {2}]}}\n'
 SPEC = """
 trace = "few.jsonl"
@@ -434,3 +436,14 @@ def test_a_spec_that_is_read_from_a_file_is_the_one_that_was_written(spec) -> No
     assert read_spec(Path(spec)).size == 8
     with pytest.raises(ConfigError, match="no trace"):
         parse_spec({"grid": {"block_size": [16]}})
+
+
+def test_the_sweep_of_the_readme_is_one(capsys, monkeypatch, write) -> None:
+    monkeypatch.chdir(ROOT)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.search(r"```toml\n# sweep.toml\n(.*?)```", readme, re.DOTALL)
+    assert shown is not None
+    path = write("sweep.toml", shown[1])
+    assert "\n12 configurations\n" in output(capsys, str(path), "--dry-run")
+    whole = write("whole.toml", re.sub(r"^# (?=\[samples|count|over)", "", shown[1], flags=re.M))
+    assert read_spec(whole).size == 12 * 20
