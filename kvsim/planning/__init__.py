@@ -5,7 +5,7 @@ that many searches share the processes of one pool and none depends on how many 
 """
 
 from kvsim.planning.answer import Plan
-from kvsim.planning.plan import plan
+from kvsim.planning.drive import plan
 from kvsim.planning.question import Question
 
 __all__ = ["Plan", "Question", "plan"]

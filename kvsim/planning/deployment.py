@@ -70,9 +70,11 @@ def _sglang(scenario: Scenario, memory: MemoryPlan) -> list[str]:
 def _notes(scenario: Scenario, replicas: int) -> list[str]:
     notes = []
     if replicas > 1:
+        size = scenario.tensor_parallel_size * scenario.pipeline_parallel_size
+        gpus = "1 GPU" if size == 1 else f"{size} GPUs of one machine"
         notes.append(
-            f"start {replicas} of these, one for each {scenario.tensor_parallel_size} GPU(s), behind "
-            f"a balancer that routes {scenario.router.name}"
+            f"start {replicas} of these, each on {gpus}, behind a balancer that routes "
+            f"{scenario.router.name}"
         )
     if scenario.kv_cache_dtype not in KV_DTYPES:
         notes.append(f"KV cache in {scenario.kv_cache_dtype}: neither line can express it")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvsim import __version__
 from kvsim.analysis.economics import Energy
 from kvsim.planning.answer import ByMeans, Candidate, Exploration, Plan, Refused
+from kvsim.planning.drive import CONTENDER_LIMIT
 from kvsim.planning.prices import named
 from kvsim.planning.search import Placement
 from kvsim.planning.sensitivity import Effect
@@ -192,18 +193,25 @@ def assumptions(plan: Plan) -> list[str]:
         if site.co2_grams_per_kwh is None
         else f"{site.co2_grams_per_kwh:g} g CO2 per kWh"
     )
+    more = f", and fleets are sized for {question.headroom:.0%} more" if question.headroom else ""
     return [
-        f"iteration times are {plan.cost_label}; their error is taken as +-{plan.calibration:.0%}",
-        f"the traffic is the trace's, at {plan.traffic.rate:.3g} requests a second, day and night; "
-        f"fleets are sized for {1 + question.headroom:.3g} times that",
+        f"iteration times are {plan.cost_label}; their error is taken as ±{plan.calibration:.0%}",
+        f"the traffic is the trace's, {plan.traffic.rate:.3g} requests a second, day and night{more}",
         "a month has 730 hours; instances are paid whole; a replica lies within one instance",
         f"power: design power for {load}, {site.idle_share:.0%} of it otherwise (assumed), PUE "
-        f"{site.pue:g}, ${site.usd_per_kwh:g} per kWh; {carbon}",
+        f"{site.pue:g}, ${site.usd_per_kwh:.2f} per kWh; {carbon}",
         "rented prices include their electricity; energy is for information"
         if question.owned is None
         else f"owned for {question.owned.years:g} years, used {question.owned.utilisation:.0%} of "
         f"the time, staff ${question.owned.staff_usd_per_gpu_year:,.0f} a GPU and year",
         "no spare replicas for failures or rollouts; no start-up times; no network",
-        "fleets: one is found enough and the next smaller one is not, both replayed; hopeless "
-        "replays were stopped early, the fleets shown were replayed to the end of the trace",
+        "search: tensor parallel sizes "
+        f"{', '.join(map(str, question.tensor_parallel_sizes))}, tokens an iteration "
+        f"{', '.join(str(b or 'as the engine takes them') for b in question.budgets)}; placements "
+        "that idle engines rule out were not replayed, hopeless replays were stopped early; the "
+        "recommended number was replayed to the end of the trace, and the next smaller one fails",
+        "mean-based sizing: the mean prompt computed alone, the mean answer in the largest batch "
+        "within the limits, at the mean rate; no queue, no bursts, no prefix cache",
+        f"sensitivity: the placement stays, the number of replicas is sought anew; GPU types of "
+        f"more than {CONTENDER_LIMIT:g} times the cost are left out",
     ]

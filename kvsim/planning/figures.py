@@ -45,6 +45,7 @@ def figures(plan: Plan) -> dict[str, bytes]:
         seen = plan.exploration
         drawn["sizes"] = png(lambda axes: draw_sizes(axes, plan, seen))
         drawn["loads"] = png(lambda axes: draw_loads(axes, plan, seen))
+        drawn["pareto"] = png(lambda axes: draw_pareto(axes, plan, seen))
         drawn["sensitivity"] = png(lambda axes: draw_tornado(axes, plan, seen), 3.2)
     return drawn | run_figures(plan)
 
@@ -169,6 +170,32 @@ def draw_loads(axes: Axes, plan: Plan, seen: Exploration) -> None:
     axes.set_xlabel("requests per second")
     axes.set_ylabel("requests within all limits")
     axes.legend(loc="lower left", framealpha=0.9, edgecolor="white")
+
+
+def draw_pareto(axes: Axes, plan: Plan, seen: Exploration) -> None:
+    """What users get against what a GPU gives, as the load grows."""
+    gpus = plan.candidates[0].fleet.bill.gpus_needed
+    speeds, yields = [], []
+    for load in seen.loads:
+        summary = load.outcome.summary or {}
+        gap, tokens = summary.get("mean_tpot_ms"), summary.get("output_throughput")
+        if not isinstance(gap, int | float) or not isinstance(tokens, int | float):
+            continue
+        speeds.append(1e3 / gap)
+        yields.append(tokens / gpus)
+        axes.annotate(
+            f"{load.traffic * plan.traffic.rate:.2g}/s",
+            (speeds[-1], yields[-1]),
+            xytext=(6, 4),
+            textcoords="offset points",
+            fontsize=9,
+        )
+    axes.plot(speeds, yields, "o-", color=BLUE)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.grid()
+    axes.set_xlabel("output tokens per second that a user sees (1 / mean time per output token)")
+    axes.set_ylabel("output tokens per second and GPU")
 
 
 def draw_tornado(axes: Axes, plan: Plan, seen: Exploration) -> None:

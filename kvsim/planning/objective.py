@@ -25,11 +25,11 @@ class Objective(NamedTuple):
     @property
     def texts(self) -> list[str]:
         """As a person would write it."""
-        bounded = [f"{b.metric} {b.statistic} <= {b.limit:g} s" for b in self.bounds]
+        bounded = [f"{b.metric.upper()} {b.statistic} <= {duration(b.limit)}" for b in self.bounds]
         if self.attainment is None:
             return bounded
-        each = " and ".join(f"{name} <= {limit:g} s" for name, limit in self.limits.items())
-        return [*bounded, f"{self.attainment:.4g} of requests with {each}"]
+        each = [f"{name.upper()} <= {duration(limit)}" for name, limit in self.limits.items()]
+        return [*bounded, f"{self.attainment * 100:.4g}% of requests with {' and '.join(each)}"]
 
     @property
     def misses_allowed(self) -> float:
@@ -102,3 +102,8 @@ def _read(text: str) -> tuple[Bound, bool]:
     limits = read_slos([text])
     assert isinstance(limits, dict)
     return bound._replace(limit=limits[name]), True
+
+
+def duration(seconds: float) -> str:
+    """A limit with the unit that suits it."""
+    return f"{seconds:g} s" if seconds >= 1 else f"{seconds * 1e3:.6g} ms"

@@ -95,6 +95,7 @@ def environment() -> Environment:
         "percent": percent,
         "number": number,
         "cell": cell,
+        "capitalize_first": capitalised,
     }
     return made
 
@@ -137,3 +138,8 @@ def cell(text: object) -> str:
     for special, safe in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("`", "'")):
         plain = plain.replace(special, safe)
     return plain
+
+
+def capitalised(text: str) -> str:
+    """A sentence, from its beginning."""
+    return text[:1].upper() + text[1:]

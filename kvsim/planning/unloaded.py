@@ -17,7 +17,7 @@ from kvsim.core import PICOSECONDS, BatchShape, Request
 from kvsim.costs import COST_MODELS
 from kvsim.errors import CapacityError, ConfigError
 from kvsim.layout import KVLayout
-from kvsim.planning.objective import QUANTILES, Objective
+from kvsim.planning.objective import QUANTILES, Objective, duration
 from kvsim.planning.trial import arriving
 from kvsim.protocols import CostModel
 from kvsim.scenario import Scenario
@@ -224,7 +224,7 @@ def out_of_reach(
             if share + 1 / len(alone["ttft"]) < QUANTILES[bound.statistic]:
                 name = bound.metric.upper()
                 return (
-                    f"{1 - share:.1%} of requests have a {name} above {bound.limit:g} s even on an "
+                    f"{1 - share:.1%} of requests have a {name} above {duration(bound.limit)} even on an "
                     "idle engine"
                 )
     return None

@@ -42,6 +42,9 @@ from kvsim.workload import open_trace
 Told = Callable[[str, int], None]
 """Is told what is being done, and how many replays there were."""
 
+CONTENDER_LIMIT = 2.0
+"""Multiple of the cheapest cost from which a GPU type is not sized anew for the sensitivity."""
+
 
 def plan(question: Question, *, jobs: int = 1, told: Told = lambda what, count: None) -> Plan:
     """Answer a question. CapacityError if no GPU type can hold the model at all."""
@@ -302,10 +305,11 @@ def effects_of(
     candidates: Sequence[Candidate],
     wanted: Sequence[Case],
 ) -> list[Effect]:
-    """The sensitivity, with every GPU type sized anew in every case."""
+    """The sensitivity, with every contending GPU type sized anew in every case."""
     contenders = [
         Contender(candidate.fleet, candidate.market.offers, question.max_gpus)
         for candidate in candidates
+        if candidate.usd_per_hour <= CONTENDER_LIMIT * candidates[0].usd_per_hour
     ]
     asked = searches(bench, contenders, wanted)
     found = dict(zip(asked, lab.run(list(asked.values())), strict=True))
