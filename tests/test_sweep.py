@@ -20,9 +20,10 @@ from kvsim.errors import ConfigError, TraceError
 from kvsim.scenario import Scenario
 from kvsim.sweeping.configuration import Key, configurations
 from kvsim.sweeping.drive import sweep
-from kvsim.sweeping.ledger import LEASE, Entry, Ledger, Owner
+from kvsim.sweeping.ledger import LEASE, Entry, Ledger
 from kvsim.sweeping.local import LocalWorkers
 from kvsim.sweeping.matrix import points
+from kvsim.sweeping.owner import Owner
 from kvsim.sweeping.results import Metric, Row, pareto
 from kvsim.sweeping.spec import parse_spec, read_spec
 

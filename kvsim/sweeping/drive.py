@@ -11,7 +11,9 @@ from typing import Protocol
 from kvsim.errors import CapacityError, ConfigError, KvsimError, TraceError
 from kvsim.runs import run_path
 from kvsim.sweeping.configuration import Configuration, Key, described
-from kvsim.sweeping.ledger import ATTEMPTS, FILE, Counts, Lease, Ledger, Owner
+from kvsim.sweeping.database import FILE
+from kvsim.sweeping.ledger import ATTEMPTS, Counts, Lease, Ledger
+from kvsim.sweeping.owner import Owner
 from kvsim.sweeping.worker import Died, Done, Failed, Outcome, Report, Task
 
 TICK = 0.5

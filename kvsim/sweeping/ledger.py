@@ -8,104 +8,25 @@ result is only accepted from who holds the lease, so each configuration gets exa
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
-import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import orjson
 
 from kvsim import __version__
 from kvsim.errors import ConfigError
 from kvsim.sweeping.configuration import Configuration, Key
+from kvsim.sweeping.database import Database
 from kvsim.sweeping.matrix import Point
+from kvsim.sweeping.owner import Owner
 
-FILE = "sweep.sqlite"
-SCHEMA_VERSION = 1
-"""Of the ledger; a reader refuses any other."""
-APPLICATION = 0x6B767377
-"""``kvsw``: tells a ledger from other SQLite files."""
 LEASE = 30.0
 """Seconds for which a lease holds without a heartbeat."""
 ATTEMPTS = 3
 """Times that a configuration may take its worker down with it."""
-PATIENCE = 30.0
-"""Seconds to wait for another process that is writing."""
-
-SCHEMA = f"""
-PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = {SCHEMA_VERSION};
-CREATE TABLE configurations (
-    scenario_hash TEXT NOT NULL,
-    trace_hash TEXT NOT NULL,
-    position INTEGER,             -- in the matrix, from 0; NULL: no longer part of it
-    point TEXT NOT NULL,          -- JSON: what varies
-    scenario TEXT NOT NULL,       -- JSON
-    trace TEXT NOT NULL,          -- path
-    kvsim_version TEXT NOT NULL,
-    status TEXT NOT NULL DEFAULT 'pending'
-        CHECK (status IN ('pending', 'leased', 'done', 'failed')),
-    attempts INTEGER NOT NULL DEFAULT 0,  -- that ended with the death of a worker
-    owner TEXT,
-    heartbeat REAL,               -- Unix seconds
-    expires REAL,                 -- Unix seconds
-    error TEXT,                   -- the last one
-    exit_code INTEGER,
-    result TEXT,                  -- JSON: manifest and summary
-    PRIMARY KEY (scenario_hash, trace_hash),
-    CHECK ((status = 'leased') = (owner IS NOT NULL)),
-    CHECK ((status = 'done') = (result IS NOT NULL))
-) STRICT, WITHOUT ROWID;
-CREATE INDEX by_status ON configurations (status, position);
-"""
-
 _FREE = "owner = NULL, heartbeat = NULL, expires = NULL"
 _MINE = "WHERE scenario_hash = ? AND trace_hash = ? AND status = 'leased' AND owner = ?"
-
-
-class Owner(NamedTuple):
-    """Who holds a lease."""
-
-    host: str
-    pid: int
-    token: str
-    """Tells it from an earlier process of the same number."""
-
-    @classmethod
-    def this_process(cls) -> Self:
-        """A new owner."""
-        return cls(socket.gethostname(), os.getpid(), secrets.token_hex(4))
-
-    @classmethod
-    def read(cls, text: str) -> Self:
-        """The owner that ``str`` wrote."""
-        host, pid, token = text.rsplit(":", 2)
-        return cls(host, int(pid), token)
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.pid}:{self.token}"
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether its process is known to have ended; of another host nothing is known.
-
-        Mistakes are harmless: a process that took over the number delays until the lease expires, and
-        a result of an owner that was given up too early is refused.
-        """
-        if self.host != socket.gethostname():
-            return False
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            pass  # of another user, hence alive
-        return False
 
 
 class Lease(NamedTuple):
@@ -150,84 +71,8 @@ class Counts(NamedTuple):
         return sum(self)
 
 
-class Ledger:
+class Ledger(Database):
     """An open ledger. Times are Unix seconds, given by the caller."""
-
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        self._connection = connection
-        self.path = path
-
-    @classmethod
-    def create(cls, folder: Path) -> Self:
-        """The ledger in a folder, new if it has none."""
-        path = folder / FILE
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"{folder}: cannot be written: {error.strerror}") from None
-        with _opening(path):
-            ledger = cls(_connected(path), path)
-            ledger._prepare()
-        return ledger
-
-    @classmethod
-    def open(cls, folder: Path) -> Self:
-        """The ledger that a folder has."""
-        path = folder / FILE
-        if not path.is_file():
-            raise ConfigError(f"{folder}: holds no sweep ({FILE} is missing)")
-        with _opening(path):
-            ledger = cls(_connected(path), path)
-            ledger._verify()
-        return ledger
-
-    def _prepare(self) -> None:
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        with self._writing():
-            if not self._number("SELECT count(*) FROM sqlite_master"):
-                for statement in SCHEMA.split(";\n"):
-                    self._connection.execute(statement)
-        self._verify()
-
-    def _verify(self) -> None:
-        if self._number("PRAGMA application_id") != APPLICATION:
-            raise ConfigError(f"{self.path}: is not the ledger of a sweep")
-        version = self._number("PRAGMA user_version")
-        if version != SCHEMA_VERSION:
-            raise ConfigError(
-                f"{self.path}: a ledger of schema {version}; this kvsim reads {SCHEMA_VERSION}"
-            )
-
-    def close(self) -> None:
-        """End the connection."""
-        self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-        if isinstance(error, sqlite3.Error):
-            raise _unusable(self.path, error) from None
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """A transaction that no other writer can come between."""
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
-
-    def _number(self, query: str) -> int:
-        return int(self._connection.execute(query).fetchone()[0])
 
     # The matrix.
 
@@ -377,21 +222,3 @@ def _row(position: int, made: Configuration) -> tuple[object, ...]:
     scenario = orjson.dumps(made.scenario.model_dump(mode="json")).decode()
     point = orjson.dumps(made.point, default=str).decode()
     return position, *made.key, point, scenario, made.trace, __version__
-
-
-def _connected(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
-    connection.execute("PRAGMA synchronous = NORMAL")
-    return connection
-
-
-@contextmanager
-def _opening(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise _unusable(path, error) from None
-
-
-def _unusable(path: Path, error: sqlite3.Error) -> ConfigError:
-    return ConfigError(f"{path}: cannot be used as a ledger: {error}")

@@ -105,16 +105,10 @@ class Spec(Settings):
         homes = list(self._homes())
         if not homes:
             raise ValueError("nothing varies; accepted: at least one of [grid], [[zip]], [samples]")
-        names = [name for name, _ in homes]
-        for name, home in homes:
-            if names.count(name) > 1:
-                others = [other for same, other in homes if same == name]
-                raise ValueError(
-                    f"{name} varies twice, in {' and in '.join(others)}; {home!r} is enough"
-                )
+        _check_once(homes)
         for table in self.zip:
             _check_lengths(table)
-        if self.trace is None and "trace" not in names:
+        if self.trace is None and "trace" not in dict(homes):
             raise ValueError('no trace; accepted: trace = "FILE", or a list of them in [grid]')
         if self.size > MOST:
             raise ValueError(f"{self.size:,} configurations; accepted: at most {MOST:,}")
@@ -134,6 +128,14 @@ class Spec(Settings):
         zipped = [len(next(iter(table.values()))) for table in self.zip]
         draws = [self.samples.count] if self.samples else []
         return math.prod([*map(len, self.grid.values()), *zipped, *draws])
+
+
+def _check_once(homes: list[tuple[str, str]]) -> None:
+    seen: dict[str, str] = {}
+    for name, home in homes:
+        if name in seen:
+            raise ValueError(f"{name} varies twice, in {seen[name]} and in {home}; accepted: once")
+        seen[name] = home
 
 
 def _check_lengths(table: Columns) -> None:
