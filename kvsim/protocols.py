@@ -172,26 +172,28 @@ class CostModel(Protocol):
         ...
 
 
+class Leap(NamedTuple):
+    """Iterations of one replica that ran one after another; times in picoseconds."""
+
+    replica: int
+    start: int
+    end: int
+    steps: int
+    shape: BatchShape
+    """Of the first iteration."""
+    waiting: int
+    """Requests that were left in the queue when they began."""
+    running: int
+    """Sequences that have memory."""
+    held: int
+    """Slots that were held when they began; the first iteration's are counted."""
+
+
 class Observer(Protocol):
     """Is told what happens in a simulation; changes nothing. Times in picoseconds."""
 
-    def leap(
-        self,
-        replica: int,
-        start: int,
-        now: int,
-        steps: int,
-        shape: BatchShape,
-        waiting: int,
-        running: int,
-        held: int,
-        allocator: Allocator,
-    ) -> None:
-        """``steps`` iterations ran from ``start`` to ``now``; who finished still holds memory.
-
-        ``waiting`` requests were left in the queue when they began, ``running`` have memory. ``held``
-        slots were held before they grew; ``allocator`` says what is held now.
-        """
+    def leap(self, leap: Leap, allocator: Allocator) -> None:
+        """Iterations have run; who finished with them still holds memory."""
         ...
 
     def gap(self, picoseconds: int) -> None:

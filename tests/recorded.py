@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvsim.analysis.summary import Deployment
 from kvsim.core import BatchShape, Request, Sequence, Usage, picoseconds
+from kvsim.protocols import Leap
 from kvsim.runs import Recording, RunResult, new_manifest
 from kvsim.simulation.recorder import Recorder
 from kvsim.tables import Limits, RequestTable
@@ -90,8 +91,9 @@ def leap(
     now = picoseconds(end)
     shape = shape or BatchShape(decodes=1, context_tokens=100)
     before = pool.held_slots if held is None else held
-    counts = (steps, shape, waiting, running, before)
-    recorder.leap(replica, picoseconds(start), now, *counts, pool)  # type: ignore[arg-type]
+    times = (picoseconds(start), now)
+    ran = Leap(replica, *times, steps, shape, waiting, running, before)
+    recorder.leap(ran, pool)  # type: ignore[arg-type]
 
 
 def manifest() -> dict[str, object]:

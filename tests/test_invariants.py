@@ -12,7 +12,7 @@ import pytest
 
 from kvsim.core import PICOSECONDS, BatchShape, Match, Request, Sequence
 from kvsim.memory.paged import Paged
-from kvsim.protocols import Batch
+from kvsim.protocols import Batch, Leap
 from kvsim.routing import RoundRobin
 from kvsim.scheduling.chunked import Chunked
 from kvsim.scheduling.static import Static
@@ -139,7 +139,7 @@ def audit_of_one() -> tuple[Audit, Paged]:
 
 
 def leap(audit: Audit, pool: Paged, start: int, end: int) -> None:
-    audit.leap(0, start, end, 1, BatchShape(1, 10), 0, 1, 0, pool)
+    audit.leap(Leap(0, start, end, 1, BatchShape(1, 10), 0, 1, 0), pool)
 
 
 def served(

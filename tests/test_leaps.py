@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +17,7 @@ from kvsim.memory import ALLOCATORS
 from kvsim.memory.contiguous import Contiguous
 from kvsim.memory.paged import Paged
 from kvsim.memory.reservation import RESERVATIONS
+from kvsim.protocols import Allocator, Leap
 from kvsim.scheduling import SCHEDULERS
 from kvsim.scheduling.chunked import Chunked
 from tests.contracts.test_allocators import build
@@ -121,9 +121,9 @@ class Ends(Log):
         super().__init__()
         self.ends: list[int] = []
 
-    def leap(self, replica: int, start: int, now: int, *rest: Any) -> None:
-        super().leap(replica, start, now, *rest)
-        self.ends.append(now)
+    def leap(self, leap: Leap, allocator: Allocator) -> None:
+        super().leap(leap, allocator)
+        self.ends.append(leap.end)
 
 
 class Insistent(Chunked):

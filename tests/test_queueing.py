@@ -10,6 +10,7 @@ import pytest
 
 from kvsim.core import PICOSECONDS, Request
 from kvsim.memory.paged import Paged
+from kvsim.protocols import Allocator, Leap
 from kvsim.routing import Random, RoundRobin
 from kvsim.scheduling.chunked import Chunked
 from kvsim.simulation.cluster import simulate
@@ -92,8 +93,8 @@ class Occupancy(Log):
 
     area = 0
 
-    def leap(self, replica, start, now, steps, shape, waiting, running, held, allocator):  # type: ignore[no-untyped-def]
-        self.area += running * (now - start)
+    def leap(self, leap: Leap, allocator: Allocator) -> None:
+        self.area += leap.running * (leap.end - leap.start)
 
 
 def test_littles_law_holds_to_the_picosecond() -> None:

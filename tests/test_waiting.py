@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from kvsim.core import Request
 from kvsim.memory import ALLOCATORS
+from kvsim.protocols import Allocator, Leap
 from kvsim.scheduling import SCHEDULERS
 from tests.contracts.test_allocators import build
 from tests.oracles.costs import Crossing
@@ -26,9 +26,9 @@ class Charged(Log):
         super().__init__()
         self.charged: Counter[bool] = Counter()
 
-    def leap(self, replica: int, start: int, now: int, *rest: Any) -> None:
-        super().leap(replica, start, now, *rest)
-        self.charged[rest[2] > 0] += now - start
+    def leap(self, leap: Leap, allocator: Allocator) -> None:
+        super().leap(leap, allocator)
+        self.charged[leap.waiting > 0] += leap.end - leap.start
 
 
 @pytest.mark.parametrize("scheduler", sorted(SCHEDULERS))

@@ -9,8 +9,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
-from kvsim.core import BatchShape, Request, Sequence, picoseconds
-from kvsim.protocols import Allocator, Observer
+from kvsim.core import Request, Sequence, picoseconds
+from kvsim.protocols import Allocator, Leap, Observer
 from kvsim.simulation.replica import Replica
 
 
@@ -37,27 +37,17 @@ class Audit:
             self._submitted.add(request.row)
             yield request
 
-    def leap(
-        self,
-        replica: int,
-        start: int,
-        now: int,
-        steps: int,
-        shape: BatchShape,
-        waiting: int,
-        running: int,
-        held: int,
-        allocator: Allocator,
-    ) -> None:
+    def leap(self, leap: Leap, allocator: Allocator) -> None:
         """Time goes on without a hole, and only on an idle engine does it jump."""
+        replica, start, end, steps, shape, *_ = leap
         idle = self._idle[replica]
         if len(idle) % 2:
             idle.append(start)
         assert steps > 0
-        assert max(idle[-1], self._ends[replica]) == start < now, "[7] the clock is monotone"
-        self._ends[replica] = now
+        assert max(idle[-1], self._ends[replica]) == start < end, "[7] the clock is monotone"
+        self._ends[replica] = end
         self._computed += steps * (shape.decodes + shape.prefill_tokens)
-        self._observer.leap(replica, start, now, steps, shape, waiting, running, held, allocator)
+        self._observer.leap(leap, allocator)
 
     def gap(self, picoseconds: int) -> None:
         """A wait for a token is positive."""
@@ -74,7 +64,7 @@ class Audit:
         assert first is not None
         assert finished is not None
         assert arrival <= scheduled < first <= finished, "[8] cause comes before effect"
-        assert finished == self._ends[replica]
+        assert finished >= self._ends[replica]
         assert sequence.generated == request.output_tokens, "[2] every token is generated"
         needed = request.prompt_tokens + request.output_tokens - 1
         assert sequence.num_computed == needed, "[2] all KV but the last token's is computed"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
-from kvsim.core import PICOSECONDS, BatchShape, Request, Sequence, Usage
-from kvsim.protocols import Allocator
+from kvsim.core import PICOSECONDS, Request, Sequence, Usage
+from kvsim.protocols import Allocator, Leap
 from kvsim.tables import (
     EngineRecord,
     Limits,
@@ -157,23 +157,9 @@ class Recorder:
 
     # Iterations.
 
-    def leap(
-        self,
-        replica: int,
-        start: int,
-        now: int,
-        steps: int,
-        shape: BatchShape,
-        waiting: int,
-        running: int,
-        held: int,
-        allocator: Allocator,
-    ) -> None:
-        """``steps`` iterations have run from ``start`` to ``now``; who finished still holds memory.
-
-        ``waiting`` counts the requests that were left waiting when the iterations began: later ones
-        wait for the boundary, not for room. ``held`` slots were held before they grew.
-        """
+    def leap(self, leap: Leap, allocator: Allocator) -> None:
+        """Count iterations that have run; who finished with them still holds memory."""
+        replica, start, now, steps, shape, waiting, running, held = leap
         track = self._tracks[replica]
         if start > track.end:
             self._wake(track, replica, start)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from simpy import Event
 
 from kvsim.core import Sequence
-from kvsim.protocols import Allocator, Batch, CostModel, Observer, Scheduler
+from kvsim.protocols import Allocator, Batch, CostModel, Leap, Observer, Scheduler
 from kvsim.simulation.events import Call, Clock, end_of, start_of
 
 
@@ -140,18 +140,9 @@ class Replica:
 
         Clients have its tokens at ``seen``.
         """
-        now = self._env.now
-        self._observer.leap(
-            self.index,
-            self._start,
-            now,
-            steps,
-            batch.shape,
-            waiting,
-            self.scheduler.running_count,
-            self._held,
-            self.allocator,
-        )
+        running = self.scheduler.running_count
+        span = (self.index, self._start, self._env.now, steps)
+        self._observer.leap(Leap(*span, batch.shape, waiting, running, self._held), self.allocator)
         if self.scheduler.gaps:
             self._report_gaps()
         self.scheduler.retire(finished)

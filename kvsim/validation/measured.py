@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvsim.catalog import load_gpu, load_model
 from kvsim.catalog.engines import Engine, load_engine
-from kvsim.core import PICOSECONDS, BatchShape, Request, Sequence
+from kvsim.core import PICOSECONDS, Request, Sequence
 from kvsim.costs.served import Served
 from kvsim.errors import TraceError
 from kvsim.layout import KVLayout
 from kvsim.memory.paged import Paged
-from kvsim.protocols import Allocator, CostModel
+from kvsim.protocols import Allocator, CostModel, Leap
 from kvsim.routing import RoundRobin
 from kvsim.scheduling.chunked import Chunked
 from kvsim.simulation.cluster import simulate
 from kvsim.simulation.pipelined import HostCosts, Pipelined
+from kvsim.simulation.silent import Silent
 from kvsim.validation.reference import beside, number, rows
 from kvsim.validation.rows import (
     Forced,
@@ -89,7 +90,7 @@ class Outcome(NamedTuple):
     cached: int
 
 
-class Observed:
+class Observed(Silent):
     """Notes what clients and the engine's log would show."""
 
     def __init__(self) -> None:
@@ -98,23 +99,13 @@ class Observed:
         self.leaps: list[tuple[float, float, int, float]] = []
         """Start and end (s), iterations, KV usage."""
 
-    def leap(
-        self,
-        replica: int,
-        start: int,
-        now: int,
-        steps: int,
-        shape: BatchShape,
-        waiting: int,
-        running: int,
-        held: int,
-        allocator: Allocator,
-    ) -> None:
+    def leap(self, leap: Leap, allocator: Allocator) -> None:
         """Note the iterations."""
-        usage = (held + allocator.held_slots) / 2 / allocator.total_slots
-        self.leaps.append((start / PICOSECONDS, now / PICOSECONDS, steps, usage))
-        if shape.decodes:
-            self.gaps.append(((now - start) / steps / PICOSECONDS, shape.decodes * steps))
+        usage = (leap.held + allocator.held_slots) / 2 / allocator.total_slots
+        start, end = leap.start / PICOSECONDS, leap.end / PICOSECONDS
+        self.leaps.append((start, end, leap.steps, usage))
+        if leap.shape.decodes:
+            self.gaps.append(((end - start) / leap.steps, leap.shape.decodes * leap.steps))
 
     def gap(self, picoseconds: int) -> None:
         """Note a gap that a preemption tore."""
@@ -130,9 +121,6 @@ class Observed:
     def rejected(self, request: Request, replica: int, arrival: int, reason: str) -> None:
         """A request that the engine served cannot be refused."""
         raise TraceError(f"request {request.row}: {reason}, yet the engine has served it")
-
-    def idle(self, replica: int, allocator: Allocator) -> None:
-        """Not of interest."""
 
 
 def check_measured(recording: Mapping[str, Any], path: Path, workload: Path | None) -> RunReport:

@@ -12,10 +12,11 @@ from collections.abc import Sequence as Seq
 from typing import NamedTuple
 
 from kvsim.core import PICOSECONDS, BatchShape, Request, Sequence, picoseconds
-from kvsim.protocols import Allocator, Batch, CostModel
+from kvsim.protocols import Batch, CostModel
 from kvsim.routing import RoundRobin
 from kvsim.simulation.cluster import simulate
 from kvsim.simulation.pipelined import Flight, Pipelined
+from kvsim.simulation.silent import Silent
 
 
 class Row(NamedTuple):
@@ -75,36 +76,6 @@ class Forced(Pipelined):
         left = self._following.waiting if self._following else self.scheduler.waiting_count
         usage = self.allocator.held_slots / self.allocator.total_slots
         self.rows.append(Row(seen / PICOSECONDS, self.scheduler.running_count, left, usage, tokens))
-
-
-class Silent:
-    """An observer that needs nothing."""
-
-    def leap(
-        self,
-        replica: int,
-        start: int,
-        now: int,
-        steps: int,
-        shape: BatchShape,
-        waiting: int,
-        running: int,
-        held: int,
-        allocator: Allocator,
-    ) -> None:
-        """Not of interest."""
-
-    def gap(self, picoseconds: int) -> None:
-        """Not of interest."""
-
-    def finished(self, sequence: Sequence, replica: int) -> None:
-        """Not of interest."""
-
-    def rejected(self, request: Request, replica: int, arrival: int, reason: str) -> None:
-        """Not of interest."""
-
-    def idle(self, replica: int, allocator: Allocator) -> None:
-        """Not of interest."""
 
 
 def replay_rows(requests: Iterable[Request], engine: Forced) -> None:

@@ -10,15 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvsim.core import PICOSECONDS, BatchShape, Request, Sequence
+from kvsim.core import PICOSECONDS, Request, Sequence
 from kvsim.costs.fixed import Fixed
 from kvsim.errors import TraceError
 from kvsim.memory.paged import Paged
-from kvsim.protocols import Allocator
+from kvsim.protocols import Allocator, Leap
 from kvsim.routing import RoundRobin
 from kvsim.scheduling.chunked import Chunked
 from kvsim.simulation.cluster import simulate
 from kvsim.simulation.replica import Replica
+from kvsim.simulation.silent import Silent
 from kvsim.validation.reference import Mismatch, Verdict, beside, earliest, number, rows
 from kvsim.workload import open_trace
 
@@ -52,28 +53,18 @@ class Iteration(NamedTuple):
         return f"{self.running} running, {self.waiting} waiting, {self.kv_usage:.1%} of the KV"
 
 
-class Decided:
+class Decided(Silent):
     """An observer that keeps each request's decisions, and the state of every iteration."""
 
     def __init__(self) -> None:
         self.requests: dict[int, Decisions] = {}
         self.iterations: list[Iteration] = []
 
-    def leap(
-        self,
-        replica: int,
-        start: int,
-        now: int,
-        steps: int,
-        shape: BatchShape,
-        waiting: int,
-        running: int,
-        held: int,
-        allocator: Allocator,
-    ) -> None:
+    def leap(self, leap: Leap, allocator: Allocator) -> None:
         """Note the state after the iterations."""
         self._allocator = allocator
-        self.iterations.append(Iteration(start // MICROSECOND, running, waiting, self._usage()))
+        start_us = leap.start // MICROSECOND
+        self.iterations.append(Iteration(start_us, leap.running, leap.waiting, self._usage()))
 
     def _usage(self) -> float:
         return self._allocator.held_slots / self._allocator.total_slots
@@ -86,15 +77,6 @@ class Decided:
         self.requests[sequence.request.row] = (*micros, *counts)
         state = self.iterations[-1]
         self.iterations[-1] = state._replace(running=state.running - 1, kv_usage=self._usage())
-
-    def rejected(self, request: Request, replica: int, arrival: int, reason: str) -> None:
-        """A refused request has no decisions; it shows as a mismatch."""
-
-    def gap(self, picoseconds: int) -> None:
-        """Not compared."""
-
-    def idle(self, replica: int, allocator: Allocator) -> None:
-        """Not compared."""
 
 
 def check_scheduler(

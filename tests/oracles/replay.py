@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kvsim.core import BatchShape, Request, Sequence
-from kvsim.protocols import Allocator, CostModel, Scheduler
+from kvsim.core import Request, Sequence
+from kvsim.protocols import Allocator, CostModel, Leap, Scheduler
 from kvsim.routing import RoundRobin
 from kvsim.simulation.cluster import audited, simulate
 from kvsim.simulation.replica import Replica
@@ -33,21 +33,10 @@ class Log:
         self.iterations = self.leaps = 0
         self.gaps: list[int] = []
 
-    def leap(
-        self,
-        replica: int,
-        start: int,
-        now: int,
-        steps: int,
-        shape: BatchShape,
-        waiting: int,
-        running: int,
-        held: int,
-        allocator: Allocator,
-    ) -> None:
-        assert start < now
+    def leap(self, leap: Leap, allocator: Allocator) -> None:
+        assert leap.start < leap.end
         assert sum(allocator.usage()) == allocator.total_slots
-        self.iterations += steps
+        self.iterations += leap.steps
         self.leaps += 1
 
     def gap(self, picoseconds: int) -> None:
