@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvsim.compose import deploy
+from kvsim.compose import simulate as simulate_scenario
 from kvsim.core import PICOSECONDS, Request
+from kvsim.errors import ConfigError
 from kvsim.memory.paged import Paged
 from kvsim.routing import RoundRobin
+from kvsim.scenario import Scenario
 from kvsim.scheduling.chunked import Chunked
 from kvsim.simulation.cluster import simulate
 from kvsim.simulation.pipelined import HostCosts, Pipelined
@@ -87,3 +94,25 @@ def test_leaps_change_nothing_with_two_batches_in_flight(
         assert not pool.held_slots
         outcomes.append((log.seen, log.iterations, pool.evictions))
     assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("sample", ["chat", "agent", "rag"])
+def test_a_named_engine_serves_the_samples_alike_with_and_without_leaps(
+    root: Path, sample: str
+) -> None:
+    workload = {"limit": 150}
+    scenario = Scenario(
+        engine="vllm-0.23", replicas=2, num_gpu_blocks_override=4000, workload=workload
+    )
+    trace = root / "traces" / f"{sample}.jsonl.gz"
+    runs = [simulate_scenario(scenario, trace, leaps=leaps, check=True) for leaps in (True, False)]
+    served = [run.summary for run in runs]
+    assert served[0]["completed"] == 150
+    assert served[0]["cost_model"] == "fitted to vllm 0.23"
+    for metric in ("mean_ttft_ms", "p99_tpot_ms", "num_iterations", "prefix_cache_hits"):
+        assert served[0][metric] == served[1][metric]
+
+
+def test_an_engine_that_schedules_ahead_needs_a_scheduler_that_can() -> None:
+    with pytest.raises(ConfigError, match="accepted: chunked, continuous"):
+        deploy(Scenario(engine="vllm", scheduler="static"))

@@ -97,6 +97,11 @@ class Pipelined(Replica):
         """Requests on their way to the engine, waiting or running."""
         return len(self._burst) + self._coming + super().queue_length
 
+    @property
+    def immediate(self) -> bool:
+        """Not with a front end on the way, or a core that must wake."""
+        return not self._host.front_end and not self._host.wake
+
     def submit(self, sequence: Sequence) -> None:
         """A request arrives at the front end now, which takes in a whole burst before it goes on."""
         if not self._host.front_end:

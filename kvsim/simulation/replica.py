@@ -42,6 +42,11 @@ class Replica:
         self._held = 0
         self._next: Call | None = None
 
+    @property
+    def immediate(self) -> bool:
+        """Whether an idle engine begins at the very instant at which a request arrives."""
+        return True
+
     def attach(self, env: Clock, observer: Observer, ended: Callable[[Sequence], None]) -> None:
         """Join a simulation; ``ended`` is told of every sequence that finishes."""
         self._env = env
