@@ -60,7 +60,11 @@ def write_samples(path: Path, samples: SampleTable) -> None:
 
 def _writer(path: Path, names: tuple[str, ...]) -> pq.ParquetWriter:
     return pq.ParquetWriter(
-        path, _schema(names), compression=_COMPRESSION, use_dictionary=False, write_statistics=False
+        path.absolute(),
+        _schema(names),
+        compression=_COMPRESSION,
+        use_dictionary=False,
+        write_statistics=False,
     )
 
 
@@ -108,7 +112,7 @@ def read_samples(path: Path) -> SampleTable:
 
 def _columns(path: Path, names: tuple[str, ...]) -> list[Any]:
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path.absolute()) as file:
             table = file.read()
     except (OSError, pa.ArrowException) as error:
         raise ConfigError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None

@@ -182,6 +182,16 @@ def test_finished_runs_are_shown_and_compared(capsys, trace, tmp_path) -> None:
     assert header.split() == ["paged", "buddy"]
 
 
+@pytest.mark.parametrize("name", ["a:b", "json:loads", "s3:x", "with space", "ü", "100%"])
+def test_a_relative_path_is_never_an_address(capsys, trace, tmp_path, monkeypatch, name) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["replay", trace, "--plots", "--json", "--out", f"./{name}"]) == 0
+    assert run(["show", f"./{name}"]) == 0
+    assert run(["trace", "convert", trace, f"./{name}.parquet"]) == 0
+    assert run(["trace", "info", f"{name}.parquet"]) == 0
+    assert "40" in capsys.readouterr().out
+
+
 def test_two_runs_write_the_same_bytes(trace, tmp_path, capsys) -> None:
     for name in ("a", "b"):
         assert run(["replay", trace, "--json", "--out", str(tmp_path / name)]) == 0

@@ -48,7 +48,7 @@ class Parquet:
         import pyarrow.parquet
 
         try:
-            with pyarrow.parquet.ParquetFile(self._source.path) as file:
+            with pyarrow.parquet.ParquetFile(self._source.path.absolute()) as file:
                 missing = [name for name in NEEDED if name not in file.schema_arrow.names]
                 if missing:
                     raise TraceError(
