@@ -97,7 +97,7 @@ def reached(outcome: Outcome) -> Document:
     keys = [f"{s}_{name}_ms" for name in ("ttft", "tpot", "e2el") for s in SHOWN]
     keys += ["busy_fraction", "verdict", "verdict_evidence", "overloaded", "num_rejected"]
     keys += ["request_throughput", "request_goodput", "output_throughput"]
-    keys += ["peak_kv_cache_usage", "prefix_cache_hit_rate"]
+    keys += ["peak_kv_cache_usage", "prefix_cache_hit_rate", "cost_model"]
     chosen = {key: summary.get(key) for key in keys}
     return {"met": outcome.met, "attainment": outcome.attainment, **chosen}
 

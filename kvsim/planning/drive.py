@@ -60,10 +60,8 @@ def plan(question: Question, *, jobs: int = 1, told: Told = lambda what, count: 
         found = fleets(lab, bench, question, markets)
         step[0] = "checking"
         candidates, refused = judged(lab, bench, question, markets, found)
-        label = next(
-            (o.unloaded.cost_label for m in markets for o in m.options if o.unloaded.memory), ""
-        )
-        interval = calibration(question, label)
+        labels = cost_labels(markets)
+        interval = max(calibration(question, label) for label in labels)
         exploration = None
         if candidates and question.explore:
             step[0] = "exploring"
@@ -76,7 +74,7 @@ def plan(question: Question, *, jobs: int = 1, told: Told = lambda what, count: 
             tuple(refused),
             exploration,
             interval,
-            label,
+            " and ".join(labels),
             tuple(warnings(question, markets)),
             lab.trials,
             question.hash(traffic.sha256),
@@ -134,6 +132,12 @@ def looked_at(
     if not any(option.unloaded.memory for market in looked for option in market.options):
         raise CapacityError(str(looked[0].options[-1].unloaded.refusal))
     return looked
+
+
+def cost_labels(markets: Sequence[Market]) -> list[str]:
+    """Where the iteration times come from, each label once."""
+    seen = [option.unloaded for market in markets for option in market.options]
+    return list(dict.fromkeys(each.cost_label for each in seen if each.memory is not None))
 
 
 def shapes(question: Question) -> list[tuple[int, int | None]]:

@@ -124,6 +124,8 @@ def details(candidate: Candidate, plan: Plan, console: Console) -> None:
     console.print()
     console.print(candidate.market.gpu.name, style="bold", highlight=False)
     console.print(f"  price    {price_line(candidate)}", highlight=False, soft_wrap=True)
+    times = (candidate.outcome.summary or {}).get("cost_model")
+    console.print(f"  times    {times}", highlight=False)
     _print_means(candidate.by_means, candidate.fleet.bill.gpus_needed, console)
     for engine, line in (("vLLM", candidate.commands.vllm), ("SGLang", candidate.commands.sglang)):
         console.print(f"  {engine:<8} {line}", highlight=False, soft_wrap=True, markup=False)
