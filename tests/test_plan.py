@@ -127,6 +127,17 @@ def test_a_given_fleet_is_kept_and_its_highest_rate_found(mooncake: str) -> None
     assert not beyond.met
 
 
+def test_a_given_fleet_that_is_too_small_is_said_to_be_and_its_lower_rate_found(
+    mooncake: str,
+) -> None:
+    scenario = Scenario(model="llama-3.1-8b", replicas=1, workload={"limit": 400})
+    question = ask(mooncake, "h200", scenario=scenario, tensor_parallel_sizes=(4,), explore=True)
+    [best] = plan(question).candidates
+    assert not best.outcome.met
+    assert best.highest_rate is not None
+    assert best.highest_rate < 1
+
+
 def test_every_trial_runs_once(mooncake: str) -> None:
     bench = Bench(Scenario(model="llama-3.1-8b"), mooncake, 1000, LOOSE)
 

@@ -44,8 +44,9 @@ def plan(
         float | None, asked(help="Share of requests that must meet every limit.")
     ] = None,
     tensor_parallel_size: Annotated[
-        str, asked(help="Tensor parallel sizes to try, by commas.", metavar="LIST")
-    ] = "1,2,4,8",
+        str | None,
+        asked(help="Tensor parallel sizes to try, by commas; without, 1,2,4,8.", metavar="LIST"),
+    ] = None,
     token_budgets: Annotated[
         str | None, asked(help="Tokens in an iteration to try, by commas; auto: the engine's own.")
     ] = None,
@@ -113,7 +114,7 @@ def plan(
         gpus=names(gpu or scenario.gpu),
         objective=read_objective(targets, attainment),
         as_of=day(as_of),
-        tensor_parallel_sizes=tuple(map(size, names(tensor_parallel_size))),
+        tensor_parallel_sizes=sizes(tensor_parallel_size, scenario),
         token_budgets=TOKEN_BUDGETS if token_budgets is None else budgets(token_budgets),
         max_gpus=max_gpus,
         headroom=headroom,
@@ -153,9 +154,14 @@ def answer(question: Question, jobs: int, reports: list[Path], output: Output) -
         sys.stdout.write(to_json(document(found, command)).decode())
     else:
         show(found)
-    if not found.candidates:
-        reasons = "; ".join(f"{r.market.gpu.name}: {r.reason}" for r in found.refused)
-        raise SloError(f"no fleet meets {', '.join(question.objective.texts)} ({reasons})")
+    if not any(candidate.outcome.met for candidate in found.candidates):
+        reasons = [f"{r.market.gpu.name}: {r.reason}" for r in found.refused]
+        reasons += [
+            f"{c.market.gpu.name}: {c.outcome.attainment:.1%} within all limits"
+            for c in found.candidates
+        ]
+        wanted = ", ".join(question.objective.texts)
+        raise SloError(f"no fleet meets {wanted} ({'; '.join(reasons)})")
 
 
 def show(found: Plan) -> None:
@@ -184,6 +190,16 @@ class Progress:
 def names(text: str) -> tuple[str, ...]:
     """Names between commas."""
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def sizes(text: str | None, scenario: Scenario) -> tuple[int, ...]:
+    """Tensor parallel sizes: those of the flag, else the scenario's, else the usual ones."""
+    from kvsim.planning.question import TENSOR_PARALLEL_SIZES
+
+    if text is not None:
+        return tuple(map(size, names(text)))
+    given = "tensor_parallel_size" in scenario.model_fields_set
+    return (scenario.tensor_parallel_size,) if given else TENSOR_PARALLEL_SIZES
 
 
 def size(text: str) -> int:

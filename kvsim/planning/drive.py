@@ -28,6 +28,7 @@ from kvsim.planning.search import (
     Placement,
     cheapest_fleet,
     cost,
+    given_fleet,
     highest_rate,
     knee,
     loads,
@@ -148,15 +149,12 @@ def shapes(question: Question) -> list[tuple[int, int | None]]:
 def fleets(
     lab: Lab, bench: Bench, question: Question, markets: Sequence[Market]
 ) -> list[Fleet | None]:
-    """The cheapest fleet of each GPU type, None where there is none."""
-    change = Change(traffic=1 + question.headroom)
-    given = question.replicas
-    return lab.run(
-        [
-            cheapest_fleet(bench, market.options, market.offers, question.max_gpus, change, given)
-            for market in markets
-        ]
-    )
+    """The cheapest fleet of each GPU type, None where there is none; a given size is kept."""
+    change, given = Change(traffic=1 + question.headroom), question.replicas
+    if given is not None:
+        return lab.run([given_fleet(bench, m.options, m.offers, given, change) for m in markets])
+    most = question.max_gpus
+    return lab.run([cheapest_fleet(bench, m.options, m.offers, most, change) for m in markets])
 
 
 def judged(
@@ -180,9 +178,13 @@ def judged(
         for market, fleet in zip(markets, found, strict=True)
         if fleet is None
     ]
-    return sorted(
-        candidates, key=lambda c: (round(c.usd_per_hour, 4), c.fleet.bill.gpus_needed)
-    ), refused
+    return sorted(candidates, key=rank), refused
+
+
+def rank(candidate: Candidate) -> tuple[bool, float, int]:
+    """Those that meet the objective (of given size, not all do) first, then by cost."""
+    dollars, gpus = round(candidate.usd_per_hour, 4), candidate.fleet.bill.gpus_needed
+    return not candidate.outcome.met, dollars, gpus
 
 
 def by_means(lab: Lab, bench: Bench, markets: Sequence[Market]) -> list[ByMeans | None]:

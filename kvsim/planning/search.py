@@ -123,13 +123,11 @@ def cheapest_fleet(
     offers: Sequence[Offer],
     most_gpus: int,
     change: Change,
-    given: int | None = None,
 ) -> Search[Fleet | None]:
     """The cheapest fleet of one GPU type; of equally cheap ones that with the fewest GPUs.
 
     Placements come in the order of their mean sizing. Once one is found, another is looked at only
     with as many replicas as would be cheaper, that number first: one replay rules most of them out.
-    ``given`` is the number of replicas where it is not sought.
     """
     best: Fleet | None = None
     for option in sorted(options, key=lambda option: option.gpus):
@@ -137,12 +135,29 @@ def cheapest_fleet(
         fleets = affordable(placement, offers, most_gpus, best)
         if option.unloaded.refusal is not None or not fleets:
             continue
-        least, most = (1, len(fleets)) if given is None else (given, min(given, len(fleets)))
-        guess = option.guess if best is None else most
-        found = yield from smallest(bench.enough(placement, change), least, most, guess)
+        guess = option.guess if best is None else len(fleets)
+        found = yield from smallest(bench.enough(placement, change), 1, len(fleets), guess)
         if found is not None:
             best = fleets[found - 1]
     return best
+
+
+def given_fleet(
+    bench: Bench, options: Sequence[Option], offers: Sequence[Offer], replicas: int, change: Change
+) -> Search[Fleet | None]:
+    """A fleet whose size is given: the cheapest placement that is enough, or else the best."""
+    fleets = [
+        Fleet(option.placement, replicas, bill)
+        for option in options
+        if option.unloaded.memory is not None
+        and (bill := cheapest_bill(offers, replicas, option.placement.tensor_parallel_size))
+    ]
+    outcomes = yield [bench.trial(f.placement, replicas, change, whole=True) for f in fleets]
+    tried = list(zip(fleets, outcomes, strict=True))
+    enough = [fleet for fleet, outcome in tried if outcome.met]
+    if enough:
+        return min(enough, key=lambda fleet: cost(fleet.bill))
+    return max(tried, key=lambda each: each[1].attainment)[0] if tried else None
 
 
 def affordable(

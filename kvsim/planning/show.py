@@ -58,8 +58,9 @@ def headline(plan: Plan) -> str:
     if not plan.candidates:
         return f"no fleet of up to {plan.question.max_gpus} GPUs meets the objective"
     best = plan.candidates[0]
+    missed = "" if best.outcome.met else "objective missed: "
     return (
-        f"{fleet(best)}: ${best.usd_per_hour:,.2f} an hour, ${best.usd_per_month:,.0f} a month, "
+        f"{missed}{fleet(best)}: ${best.usd_per_hour:,.2f} an hour, ${best.usd_per_month:,.0f} a month, "
         f"{best.outcome.attainment:.2%} of requests within all limits"
     )
 
