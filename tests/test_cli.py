@@ -119,7 +119,7 @@ def test_a_scenario_file_says_the_same_as_flags(capsys, trace, write) -> None:
 
 def test_a_setting_without_effect_is_pointed_out_on_stderr(capsys, trace) -> None:
     command = ["replay", trace, "--json", "--no-enable-prefix-caching", "--watermark", "0.1"]
-    assert run([*command, "--allocator", "radix"]) == 0
+    assert run([*command, "--allocator", "buddy"]) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out)["completed"] == 40
     assert printed.err.startswith("kvsim: note: enable_prefix_caching means nothing")
@@ -127,11 +127,17 @@ def test_a_setting_without_effect_is_pointed_out_on_stderr(capsys, trace) -> Non
 
 
 def test_a_comparison_points_out_which_of_its_columns_ignore_what_was_given(capsys, trace) -> None:
-    command = ["compare", trace, "--allocators", "paged,buddy,radix", "--no-enable-prefix-caching"]
+    command = [
+        "compare",
+        trace,
+        "--allocators",
+        "paged,buddy,contiguous",
+        "--no-enable-prefix-caching",
+    ]
     assert run([*command, "--jobs", "1", "--json"]) == 0
     assert capsys.readouterr().err.splitlines() == [
         f"kvsim: note: enable_prefix_caching means nothing to {name} and chunked"
-        for name in ("buddy", "radix")
+        for name in ("buddy", "contiguous")
     ]
 
 

@@ -284,3 +284,13 @@ def test_the_default_number_of_sequences_is_lowered_until_a_pool_is_left() -> No
     roomy = deploy(Scenario(model="llama-3-70b", gpu="h200", tensor_parallel_size=4)).scenario
     assert tight.max_num_seqs is not None
     assert 128 <= tight.max_num_seqs < 1_024 == roomy.max_num_seqs
+
+
+@pytest.mark.parametrize("allocator", ["paged", "radix"])
+def test_without_prefix_caching_nothing_hits_and_nothing_is_kept(
+    root: Path, allocator: str
+) -> None:
+    scenario = Scenario(allocator=allocator, enable_prefix_caching=False, workload={"limit": 200})
+    summary = simulate(scenario, root / "traces" / "chat.jsonl.gz", check=True).summary
+    assert summary["completed"] == 200
+    assert summary["prefix_cache_hits"] == summary["kv_memory"]["cached"] == 0

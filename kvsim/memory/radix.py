@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from kvsim.core import Match, Sequence, Usage
+from kvsim.core import NO_MATCH, Match, Sequence, Usage
 from kvsim.errors import ConfigError
 from kvsim.memory.eviction import LRU, EvictionPolicy
 from kvsim.memory.phases import DecodePhases
@@ -40,7 +40,8 @@ class Radix:
 
     Source: SGLang 0.5.23 ``mem_cache/radix_cache.py``, ``managers/schedule_policy.py``.
 
-    ``page_size`` tokens a page; ``eviction``: which leaf goes first; ``slots_per_sequence``: constant
+    ``page_size`` tokens a page; ``prefix_caching``: whether anything is kept (off, sequences have
+    only pages of their own); ``eviction``: which leaf goes first; ``slots_per_sequence``: constant
     state (full windows, recurrent state) that every sequence needs besides its tokens, rounded up to
     pages.
     """
@@ -50,12 +51,14 @@ class Radix:
         num_slots: int,
         *,
         page_size: int = 1,
+        prefix_caching: bool = True,
         eviction: EvictionPolicy | None = None,
         slots_per_sequence: int = 0,
     ) -> None:
         if page_size < 1:
             raise ConfigError(f"allocator.page_size is {page_size}; accepted: 1 or more")
         self.page_size = page_size
+        self.prefix_caching = prefix_caching
         self.total_slots = num_slots - num_slots % page_size
         self.evictions = 0
         self._constant = self._pages(slots_per_sequence)
@@ -90,6 +93,8 @@ class Radix:
 
     def match(self, sequence: Sequence) -> Match:
         """The longest cached prefix, in full pages, short of the last token."""
+        if not self.prefix_caching:
+            return NO_MATCH
         content = content_of(sequence.request)
         prefix = self._tree.find(content, sequence.num_tokens - 1)
         return Match(prefix.tokens, (content, prefix))
@@ -165,7 +170,7 @@ class Radix:
         """Move the first ``tokens`` tokens' full pages into the tree; duplicates become free."""
         end = tokens - tokens % self.page_size
         before = lease.node
-        if end <= before.end:
+        if end <= before.end or not self.prefix_caching:
             return
         self._own -= end - before.end
         lease.node = self._tree.insert(lease.content, end, before)
