@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kvsim.core import PICOSECONDS, Request, picoseconds
 from kvsim.memory.paged import Paged
 from kvsim.scheduling.chunked import Chunked
+from kvsim.simulation import arrivals as arrivals_module
 from tests.oracles.costs import Crossing
 from tests.oracles.replay import Log, replay
 
@@ -52,3 +55,20 @@ def test_a_session_goes_on_after_a_turn_that_can_never_be_served() -> None:
     log = serve(first(0, 1.0, "a", prompt=1000), later(1, 2.0, "a"))
     assert [row for row, _ in log.refused] == [0]
     assert arrivals(log) == {1: 3 * PICOSECONDS}
+
+
+def test_sessions_that_went_on_long_ago_are_forgotten_and_may_still_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arrivals_module, "REMEMBERED", 2)
+    sessions = [first(row, float(row), str(row)) for row in range(5)]
+    late = [Request(5, 50.0, 16, 5), later(6, 1.0, "0"), later(7, 100.0, "4")]
+    log = serve(*sessions, *late)
+    assert arrivals(log)[6] == 50 * PICOSECONDS
+    assert arrivals(log)[7] == 4 * PICOSECONDS + 5 * STEP + 100 * PICOSECONDS
+
+
+def test_turns_of_a_session_with_a_time_of_their_own_may_overlap() -> None:
+    log = serve(first(0, 0.0, "a", output=50), first(1, 0.1, "a"), later(2, 1.0, "a"))
+    assert arrivals(log)[1] == picoseconds(0.1)
+    assert len(log.seen) == 3

@@ -11,6 +11,10 @@ from kvsim.core import Request, Sequence, picoseconds
 from kvsim.simulation.events import ARRIVAL, Call, Clock
 
 
+REMEMBERED = 65_536
+"""Sessions without a known next turn whose last one's end is remembered, the latest ones."""
+
+
 class Arrivals:
     """Hands every request to ``deliver`` at its instant, reading the trace as time goes on."""
 
@@ -21,7 +25,8 @@ class Arrivals:
         self._requests = iter(requests)
         self._deliver = deliver
         self._turns: dict[str, deque[Request]] = {}  # later turns of sessions, in order
-        self._idle: dict[str, int] = {}  # when a session's last known turn ended
+        self._going: set[str] = set()  # sessions with a turn that is served or will arrive
+        self._idle: dict[str, int] = {}  # when the last known turn of other sessions ended
         self._read()
 
     @property
@@ -37,6 +42,9 @@ class Arrivals:
                 continue
             at = max(picoseconds(request.arrival), self._env.now)
             self._request = request
+            if request.session is not None:
+                self._going.add(request.session)
+                self._idle.pop(request.session, None)
             Call(self._env, at, ARRIVAL, self._arrive)
             return
 
@@ -46,16 +54,14 @@ class Arrivals:
         self._read()
 
     def _open(self, request: Request) -> None:
-        if request.session is not None:
-            self._idle.pop(request.session, None)
         self._deliver(Sequence(request, self._env.now))
 
     def _file(self, request: Request) -> None:
         assert request.session is not None
         turns = self._turns.setdefault(request.session, deque())
         turns.append(request)
-        if request.session in self._idle:
-            self._next_turn(request.session, self._idle.pop(request.session))
+        if request.session not in self._going:
+            self._next_turn(request.session, self._idle.pop(request.session, 0))
 
     def ended(self, sequence: Sequence) -> None:
         """A request is over, served or not: its session thinks, then asks again."""
@@ -65,10 +71,14 @@ class Arrivals:
         if self._turns.get(session):
             self._next_turn(session, self._env.now)
         else:
+            self._going.discard(session)
             self._idle[session] = self._env.now
+            if len(self._idle) > REMEMBERED:
+                del self._idle[next(iter(self._idle))]
 
     def _next_turn(self, session: str, ended: int) -> None:
         request = self._turns[session].popleft()
+        self._going.add(session)
         if not self._turns[session]:
             del self._turns[session]
         at = max(ended + picoseconds(request.think_time or 0.0), self._env.now)

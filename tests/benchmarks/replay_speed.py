@@ -105,7 +105,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         million = Path(folder) / "million.jsonl"
         if options.million:
-            run(["trace", "generate", *MILLION, "--out", str(million)])
+            run(["trace", "generate", str(million), *MILLION])
         out = Path(folder) / "run"
         rows = [
             measure(case, 1 if case.requests > 100_000 else options.repeats, out)
