@@ -10,7 +10,6 @@ from simpy import Event
 from kvsim.core import Request, Sequence, picoseconds
 from kvsim.simulation.events import ARRIVAL, Call, Clock
 
-
 REMEMBERED = 65_536
 """Sessions without a known next turn whose last one's end is remembered, the latest ones."""
 
