@@ -461,3 +461,10 @@ def test_disorder_in_a_real_trace_is_mended(shared: Path, write: Write) -> None:
     random.Random(0).shuffle(lines)
     shuffled = write("t.jsonl", "".join(lines))
     assert sorted(map(str, arrivals(read(shuffled)))) == sorted(map(str, arrivals(read(source))))
+
+
+def test_a_recorded_workload_may_name_more_blocks_than_its_cut_prompt_has(write: Write) -> None:
+    rows = jsonl({"arrival": 0.0, "prompt": 700, "output": 3, "blocks": [1, 2, 3, 4]})
+    trace = opened(write("t.jsonl", rows))
+    assert listed(trace) == [Request(0, 0.0, 700, 3, [1, 2], 512)]
+    assert trace.quirks == ["ids in 'blocks' past the end of the prompt are ignored (1×)"]

@@ -95,6 +95,11 @@ class KvsimJsonl:
             return None, 0
         size = "block_tokens" if "block_tokens" in record else "hash_block"
         block = tokens(record, size) if record.get(size) is not None else self._hash_block
+        most = -(-prompt // block)
+        if field == "blocks" and type(given) is list and len(given) > most:
+            # Workloads of recorded runs cut prompts to what fits, and not always their ids.
+            self._ledger.note("ids in 'blocks' past the end of the prompt are ignored")
+            record = {**record, field: given[:most]}
         return hash_ids(record, field, prompt, block), block
 
     def _times(self, record: Record, session: str | None) -> tuple[float | None, float | None]:
