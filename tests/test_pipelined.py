@@ -116,3 +116,10 @@ def test_a_named_engine_serves_the_samples_alike_with_and_without_leaps(
 def test_an_engine_that_schedules_ahead_needs_a_scheduler_that_can() -> None:
     with pytest.raises(ConfigError, match="accepted: chunked, continuous"):
         deploy(Scenario(engine="vllm", scheduler="static"))
+
+
+def test_calls_that_never_pause_do_not_hold_each_other_back_for_ever() -> None:
+    requests = [Request(row, row * 0.001, 4, 1) for row in range(100)]
+    times = seen(requests, front_end=0.002, longest_burst=0.01)
+    assert times[0][0] == 1.0  # handed over with the ten that came within 10 ms
+    assert times[99][0] < 20

@@ -35,6 +35,8 @@ class HostCosts(NamedTuple):
 
     front_end: float = 0.0
     """From the last call of a burst until the front end hands the burst over to the engine."""
+    longest_burst: float = 0.02
+    """How long calls that follow one another closely may hold back the first of them."""
     front_end_per_token: float = 0.0
     """What each token of a prompt adds for its request."""
     to_client: float = 0.0
@@ -88,6 +90,7 @@ class Pipelined(Replica):
         self._flight: Flight | None = None
         self._following: Flight | None = None
         self._burst: list[Sequence] = []  # requests that the front end has not handed over
+        self._burst_start = 0
         self._hand_over: Call | None = None
         self._coming = 0  # requests on their way from the front end
         self._latest = 0  # when the last of them gets there: first in, first out
@@ -107,10 +110,14 @@ class Pipelined(Replica):
         if not self._host.front_end:
             self._receive(sequence)
             return
-        self._burst.append(sequence)
-        if self._hand_over is not None:
+        now = self._env.now
+        if self._hand_over is None:
+            self._burst_start = now
+        else:
             self._hand_over.drop()
-        at = self._env.now + picoseconds(self._host.front_end)
+        self._burst.append(sequence)
+        latest = max(now, self._burst_start + picoseconds(self._host.longest_burst))
+        at = min(now + picoseconds(self._host.front_end), latest)
         self._hand_over = Call(self._env, at, ARRIVAL, self._send_burst)
 
     def _send_burst(self, _: Event) -> None:
