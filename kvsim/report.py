@@ -1,4 +1,4 @@
-"""Results for people and programs: a summary on the console, a comparison, JSON, CSV.
+"""Results for people: a summary on the console, and a comparison of runs.
 
 Everything here reads ``summary.json`` only, so ``show`` and ``compare`` print the same text for a
 run that just ended and for one from last year.
@@ -6,24 +6,19 @@ run that just ended and for one from last year.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from kvsim.runs import to_json
+from kvsim.export import names
 
 if TYPE_CHECKING:
     from kvsim.analysis.summary import Summary, Value
     from kvsim.runs import RunResult
-
-Format = Literal["table", "json", "csv"]
-FORMATS: tuple[Format, ...] = ("table", "json", "csv")
 
 WIDTH = 100
 """Columns that a summary needs at most."""
@@ -72,53 +67,12 @@ def print_comparison(results: Seq[RunResult], console: Console) -> None:
     """One table with a column for each run; the best value of a row is marked with ``*``."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("")
-    for name in _names(results):
+    for name in names(results):
         table.add_column(name, justify="right", overflow="fold")
     for row in _ROWS:
         table.add_row(row.label, *row.cells([result.summary for result in results]))
     console.print(table, highlight=False)
     console.print("* best of the row", style="dim", highlight=False)
-
-
-def json_of(results: Seq[RunResult]) -> str:
-    """``summary.json`` of a run, or an object of them by name for several."""
-    summaries = [result.summary for result in results]
-    if len(results) == 1:
-        return to_json(summaries[0]).decode()
-    return to_json(dict(zip(_names(results), summaries, strict=True))).decode()
-
-
-def csv_of(results: Seq[RunResult]) -> str:
-    """A row for each run; the parts of the pool are columns like ``kv_memory.used``."""
-    named = zip(_names(results), results, strict=True)
-    rows = [{"run": name, **_flat(result.summary)} for name, result in named]
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, keys, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def _names(results: Seq[RunResult]) -> list[str]:
-    """The names of the runs; where one is taken, with the folder they lie in, or a number."""
-    names: list[str] = []
-    for result in results:
-        inside = [f"{result.path.resolve().parent.name}/{result.name}"] if result.path else []
-        numbered = (f"{result.name} ({number})" for number in range(2, len(results) + 2))
-        choices = (result.name, *inside, *numbered)
-        names.append(next(name for name in choices if name not in names))
-    return names
-
-
-def _flat(summary: Summary) -> dict[str, object]:
-    flat: dict[str, object] = {}
-    for name, value in summary.items():
-        if isinstance(value, dict):
-            flat |= {f"{name}.{part}": number for part, number in value.items()}
-        else:
-            flat[name] = value
-    return flat
 
 
 # The summary of one run.

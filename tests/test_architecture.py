@@ -38,7 +38,8 @@ MAY_IMPORT = {
     "parquet": TABLES,
     "runs": TABLES | {"files", "analysis", "parquet"},
     "plots": RESULTS | {"report"},
-    "report": RESULTS,
+    "export": RESULTS,
+    "report": RESULTS | {"export"},
     "timeline": RESULTS,
 }
 """What each part may import besides itself; parts that are not listed are at the top and may import

@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 
 from kvsim.analysis.summary import Value
-from kvsim.report import WIDTH, csv_of, json_of, print_comparison, print_summary
+from kvsim.export import csv_of, json_of
+from kvsim.report import WIDTH, print_comparison, print_summary
 from kvsim.runs import RunResult
 from tests.recorded import record, served
 

@@ -18,15 +18,17 @@ PIPE_WIDTH = 200
 
 def show_results(results: Sequence[RunResult], output: Output) -> None:
     """Print one run, or a comparison of several."""
-    from kvsim import report
+    from kvsim import export
 
     if output == "json":
-        sys.stdout.write(report.json_of(results))
+        sys.stdout.write(export.json_of(results))
         return
     if output == "csv":
-        sys.stdout.write(report.csv_of(results))
+        sys.stdout.write(export.csv_of(results))
         return
     from rich.console import Console
+
+    from kvsim import report
 
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
     if len(results) == 1:
