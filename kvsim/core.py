@@ -107,6 +107,32 @@ class Sequence:
         self.kv: Any = None
         """What the allocator keeps about it: an opaque handle that only the allocator reads."""
 
+    def admit(self, order: int, hit: int, now: int) -> None:
+        """It runs from ``now`` on as the ``order``-th to be admitted; ``hit`` tokens were cached."""
+        self.order = order
+        self.num_computed = hit
+        if self.scheduled is None:
+            self.scheduled = now
+            self.cached_tokens = hit
+        else:
+            self.recomputed_tokens -= hit
+
+    def preempt(self) -> None:
+        """It has lost its KV and waits to be admitted again."""
+        self.order = -1
+        self.recomputed_tokens += self.num_computed
+        self.num_computed = 0
+        self.preemptions += 1
+
+    def see_token(self, now: int) -> int | None:
+        """Its prompt has given a token; returns how long that took if a preemption tore the answer."""
+        if self.first_token is None:
+            self.first_token = now
+        if self.last_token is None:
+            return None
+        gap, self.last_token = now - self.last_token, None
+        return gap
+
 
 class BatchShape(NamedTuple):
     """What an iteration computes, as far as its duration depends on it.

@@ -14,6 +14,7 @@ from kvsim.costs import COST_MODELS, Fixed, Measured, Roofline
 from kvsim.costs.series import affine_sum, clipped_sum, larger_sum
 from kvsim.errors import ConfigError
 from kvsim.layout import KVLayout
+from tests.oracles.costs import advanced
 
 H200 = load_gpu("h200")
 PLACES = {
@@ -51,16 +52,6 @@ def shapes(draw: st.DrawFn) -> BatchShape:
     return BatchShape(decodes, context, 1, new, cached, pairs, decodes)
 
 
-def advanced(shape: BatchShape) -> BatchShape:
-    """The shape of the next iteration of a leap."""
-    new = shape.prefill_tokens
-    return shape._replace(
-        context_tokens=shape.context_tokens + shape.decodes,
-        prefill_context=shape.prefill_context + new,
-        prefill_pairs=shape.prefill_pairs + new * new,
-    )
-
-
 @given(rooflines, shapes(), st.integers(1, 60))
 def test_a_leap_takes_exactly_the_sum_of_its_steps(
     roofline: Roofline, shape: BatchShape, steps: int
@@ -68,7 +59,7 @@ def test_a_leap_takes_exactly_the_sum_of_its_steps(
     total, last = 0, shape
     for _ in range(steps):
         total += roofline.time(last)
-        last = advanced(last)
+        last = advanced(last, 1)
     assert roofline.time(shape, steps) == total
 
 
@@ -76,12 +67,7 @@ def test_a_leap_takes_exactly_the_sum_of_its_steps(
 def test_a_leap_is_its_two_halves(
     roofline: Roofline, shape: BatchShape, first: int, second: int
 ) -> None:
-    new = shape.prefill_tokens
-    later = shape._replace(
-        context_tokens=shape.context_tokens + first * shape.decodes,
-        prefill_context=shape.prefill_context + first * new,
-        prefill_pairs=shape.prefill_pairs + first * new * new,
-    )
+    later = advanced(shape, first)
     whole = roofline.time(shape, first + second)
     assert whole == roofline.time(shape, first) + roofline.time(later, second)
     assert whole > roofline.time(shape, first)

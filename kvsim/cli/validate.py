@@ -35,9 +35,10 @@ def validate(
     Recorded decisions must be equal, request by request; of measured runs the errors of the
     prediction are shown, metric by metric.
     """
-    from kvsim.validation import Verdict, check_all, summary
+    from kvsim.validation import Verdict, summary
+    from kvsim.validation import validate as check
 
-    reports = check_all(recordings, workload, leaps=leaps)
+    reports = [check(path, workload, leaps=leaps) for path in recordings]
     if as_json:
         typer.echo(json.dumps(summary(reports)))
     else:

@@ -27,9 +27,11 @@ class Served(Roofline):
     larger than any captured graph takes at least its launch: ``eager_launch`` seconds a layer and
     ``expert_launch`` more for one with routed experts.
 
-    Constants: least squares over the pure decode and pure prefill steps of three dense bursts on one
-    H200 (Llama-3-8B, Qwen2.5-32B and DeepSeek-V2-Lite shapes); the slowdown of mixed lengths from a
-    conversation run, that of fp8 from the attention kernel's own timings.
+    Constants, all from one H200: those of dense steps are a least-squares fit to bursts of equal
+    requests (Llama-3-8B and Qwen2.5-32B shapes); attention's floor, its speed and its slowdown with fp8
+    come from timings of the attention kernel, the slowdown of mixed lengths from a conversation run,
+    the launches of dense layers from rows before large batches. Those of routed experts were set by
+    hand until the medians of DeepSeek-V2-Lite's bursts agreed.
     """
 
     label = "fitted to vllm 0.23"

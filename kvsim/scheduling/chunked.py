@@ -203,10 +203,7 @@ class Chunked:
             self._clock.leave(sequence)
             sequence.last_token = now
         self._allocator.free(sequence, sequence.num_computed, finished=False)
-        sequence.order = -1
-        sequence.recomputed_tokens += sequence.num_computed
-        sequence.num_computed = 0
-        sequence.preemptions += 1
+        sequence.preempt()
         self.preemptions += 1
         self._waiting.appendleft(sequence)
         self._blocked = False
@@ -242,14 +239,8 @@ class Chunked:
     def _start(self, sequence: Sequence, hit: int, now: int) -> None:
         """Make an admitted sequence the last of the running."""
         self._admitted += 1
-        sequence.order = self._admitted
-        sequence.num_computed = hit
+        sequence.admit(self._admitted, hit, now)
         self._running[sequence.order] = sequence
-        if sequence.scheduled is None:
-            sequence.scheduled = now
-            sequence.cached_tokens = hit
-        else:
-            sequence.recomputed_tokens -= hit
 
     def _shape(self, prompts: list[tuple[Sequence, int]]) -> BatchShape:
         decodes = sampled = self._clock.decodes
@@ -307,11 +298,9 @@ class Chunked:
     def deliver(self, outcome: Outcome, now: int) -> list[Sequence]:
         """The tokens of a committed batch are seen; returns who finished with it."""
         for sequence in outcome.answered:
-            if sequence.first_token is None:
-                sequence.first_token = now
-            if sequence.last_token is not None:
-                self.gaps.append(now - sequence.last_token)
-                sequence.last_token = None
+            gap = sequence.see_token(now)
+            if gap is not None:
+                self.gaps.append(gap)
         return outcome.ended
 
     def retire(self, finished: list[Sequence]) -> None:

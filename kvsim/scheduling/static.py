@@ -77,14 +77,8 @@ class Static:
 
     def _start(self, sequence: Sequence, hit: int, now: int) -> None:
         self._admitted += 1
-        sequence.order = self._admitted
-        sequence.num_computed = hit
+        sequence.admit(self._admitted, hit, now)
         self._members.append(sequence)
-        if sequence.scheduled is None:
-            sequence.scheduled = now
-            sequence.cached_tokens = hit
-        else:
-            sequence.recomputed_tokens -= hit
 
     def _decode(self, now: int) -> Batch:
         clock = self._clock
@@ -115,11 +109,8 @@ class Static:
         self._clock.leave(sequence)
         self._padded_context -= sequence.num_computed
         self._allocator.free(sequence, sequence.num_computed, finished=False)
-        sequence.order = -1
-        sequence.recomputed_tokens += sequence.num_computed
-        sequence.num_computed = 0
+        sequence.preempt()
         sequence.last_token = now
-        sequence.preemptions += 1
         self.preemptions += 1
         self._waiting.appendleft(sequence)
 
@@ -140,11 +131,9 @@ class Static:
             sequence.num_computed = sequence.num_tokens
             sequence.generated += 1
             sequence.num_tokens += 1
-            if sequence.first_token is None:
-                sequence.first_token = now
-            if sequence.last_token is not None:
-                self.gaps.append(now - sequence.last_token)
-                sequence.last_token = None
+            gap = sequence.see_token(now)
+            if gap is not None:
+                self.gaps.append(gap)
             if self._clock.join(sequence):
                 self._allocator.join(sequence)
             else:

@@ -11,7 +11,7 @@ from kvsim.validation.radix import check_radix
 from kvsim.validation.reference import Verdict, load_reference
 from kvsim.validation.scheduler import check_scheduler
 
-__all__ = ["RunReport", "Verdict", "check_all", "summary", "validate", "worst"]
+__all__ = ["RunReport", "Verdict", "summary", "validate", "worst"]
 
 
 def validate(
@@ -29,11 +29,6 @@ def validate(
     if "info" in recording:
         return check_measured(recording, path, workload)
     return check_scheduler(recording, path, workload, leaps=leaps)
-
-
-def check_all(paths: Seq[Path], workload: Path | None, *, leaps: bool) -> list[Verdict | RunReport]:
-    """Validate several recordings."""
-    return [validate(path, workload, leaps=leaps) for path in paths]
 
 
 def worst(runs: Seq[RunReport]) -> tuple[float, float]:
