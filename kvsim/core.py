@@ -77,6 +77,7 @@ class Sequence:
         "recomputed_tokens",
         "request",
         "scheduled",
+        "stalled",
         "start_step",
     )
 
@@ -101,6 +102,8 @@ class Sequence:
         self.recomputed_tokens = 0
         """Tokens whose KV was lost in preemptions, less those that it hit when it came back."""
         self.preemptions = 0
+        self.stalled = 0
+        """Picoseconds between tokens that preemptions tore apart, summed."""
         self.order = -1
         self.start_step = 0
         """Step of the decode clock at which it began to decode."""
@@ -131,6 +134,7 @@ class Sequence:
         if self.last_token is None:
             return None
         gap, self.last_token = now - self.last_token, None
+        self.stalled += gap
         return gap
 
 

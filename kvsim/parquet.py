@@ -20,7 +20,7 @@ from kvsim.tables import NUMBERS, SAMPLE_COLUMNS, TEXTS, RequestTable, SampleTab
 if TYPE_CHECKING:
     from kvsim.tables import Flags, Floats, Ints
 
-TIMES = ("arrival", "scheduled", "first_token", "finished", "time")
+TIMES = ("arrival", "scheduled", "first_token", "finished", "stalled", "time")
 REQUEST_COLUMNS = NUMBERS + TEXTS
 _COMPRESSION = "zstd"
 

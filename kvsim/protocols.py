@@ -187,6 +187,8 @@ class Leap(NamedTuple):
     """Sequences that have memory."""
     held: int
     """Slots that were held when they began; the first iteration's are counted."""
+    preemptions: int = 0
+    """Of the replica's scheduler so far."""
 
 
 class Observer(Protocol):

@@ -40,6 +40,8 @@ class RequestTable:
     """Prompt tokens that hit the prefix cache at the first admission."""
     preemptions: Ints
     recomputed_tokens: Ints
+    stalled: Floats
+    """Between tokens that preemptions tore apart, summed."""
     id: list[str | None]
     rejected: list[str | None]
     """Why it was never served."""
@@ -104,6 +106,9 @@ class SampleTable:
     external_fragmentation: Ints
     cached: Ints
     free: Ints
+    preemptions: Ints
+    """Of the replica since its start, as are the evictions."""
+    evictions: Ints
 
     def __len__(self) -> int:
         return len(self.time)
@@ -129,6 +134,8 @@ POOL_PARTS = (
 )
 """The parts of the KV pool: ``held`` by running sequences (the first three) and not."""
 HELD_PARTS = POOL_PARTS[:3]
+RUNNING_TOTALS = ("preemptions", "evictions")
+"""Columns of samples that count from the start of the run."""
 
 
 class Limits(NamedTuple):

@@ -25,6 +25,7 @@ class Pool:
     def __init__(self, held: int = 0, cached: int = 0) -> None:
         self.held_slots = held
         self.cached = cached
+        self.evictions = 0
 
     def usage(self) -> Usage:
         used = self.held_slots * 9 // 10
@@ -86,13 +87,14 @@ def leap(
     waiting: int = 0,
     running: int = 1,
     held: int | None = None,
+    preemptions: int = 0,
 ) -> None:
     """One leap between two instants in seconds; ``held`` slots before it, if not as many as after."""
     now = picoseconds(end)
     shape = shape or BatchShape(decodes=1, context_tokens=100)
     before = pool.held_slots if held is None else held
     times = (picoseconds(start), now)
-    ran = Leap(replica, *times, steps, shape, waiting, running, before)
+    ran = Leap(replica, *times, steps, shape, waiting, running, before, preemptions)
     recorder.leap(ran, pool)  # type: ignore[arg-type]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kvsim.analysis.summary import mean_parts
+from kvsim.analysis.timeseries import resample
 from kvsim.core import BatchShape, Request, picoseconds
 from kvsim.simulation.recorder import BATCH_ROWS, REPLICA_SAMPLES, Recorder
 from kvsim.tables import POOL_PARTS, Limits
@@ -174,3 +175,30 @@ def test_a_run_without_requests_leaves_empty_tables() -> None:
     engine = Recorder(3, SLOTS, sink).close()
     assert len(sink.table) == len(engine.samples) == 0
     assert sink.seconds == []
+
+
+def test_samples_count_preemptions_and_evictions_from_the_start() -> None:
+    recorder, pool = Recorder(1, SLOTS, Kept()), Pool()
+    leap(recorder, 0.0, 1.0, pool)
+    pool.evictions = 30
+    leap(recorder, 1.0, 2.0, pool, preemptions=2)
+    pool.evictions = 40
+    recorder.idle(0, pool)  # type: ignore[arg-type]
+    leap(recorder, 5.0, 6.0, pool, preemptions=3)
+    samples = recorder.close().samples
+    assert samples.time.tolist() == [1.0, 2.0, 5.0, 6.0]
+    assert samples.preemptions.tolist() == [0, 2, 2, 3]
+    assert samples.evictions.tolist() == [0, 30, 40, 40]
+    new = resample(samples, np.array([0.0, 2.0, 6.0]))
+    assert new["preemptions"].tolist() == [2, 1]
+    assert new["evictions"].tolist() == [30, 10]
+
+
+def test_a_preempted_request_says_how_long_its_answer_stood_still() -> None:
+    sink, sequence = Kept(), served(0, 0.0, preemptions=1)
+    sequence.last_token = picoseconds(1.0)
+    sequence.see_token(picoseconds(3.5))
+    recorder = Recorder(1, SLOTS, sink)
+    recorder.finished(sequence, 0)
+    recorder.close()
+    assert sink.table.stalled.tolist() == [2.5]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kvsim.tables import SAMPLE_COLUMNS, SampleTable
+from kvsim.tables import RUNNING_TOTALS, SAMPLE_COLUMNS, SampleTable
 
 if TYPE_CHECKING:
     from kvsim.tables import Floats
@@ -18,7 +18,8 @@ def resample(samples: SampleTable, instants: Floats) -> dict[str, Floats]:
     """Means over the intervals that end at ``instants``, summed over the replicas, by column.
 
     A sample holds since the one before it on its replica, so the integral of a column is piecewise
-    linear in time. A replica counts nothing after its last sample, which is the end of the run.
+    linear in time. A replica counts nothing after its last sample, which is the end of the run. Of
+    totals that run (:data:`kvsim.tables.RUNNING_TOTALS`), what came about in each interval.
     """
     sums = {name: np.zeros(len(instants) - 1) for name in COUNTED}
     for replica in samples.by_replica():
@@ -26,6 +27,9 @@ def resample(samples: SampleTable, instants: Floats) -> dict[str, Floats]:
         spans = np.diff(time)
         for name, total in sums.items():
             values = getattr(replica, name).astype(np.float64)
+            if name in RUNNING_TOTALS:
+                total += np.diff(np.interp(instants, time, np.concatenate(([0.0], values))))
+                continue
             integral = np.concatenate(([0.0], np.cumsum(values * spans)))
             total += np.diff(np.interp(instants, time, integral)) / np.diff(instants)
     return sums

@@ -31,8 +31,8 @@ ALL_SAMPLES = 65_536
 """Most samples of all replicas, as far as each keeps :data:`FEWEST_SAMPLES`."""
 FEWEST_SAMPLES = 256
 
-_REQUEST_NUMBERS = 11
-_SAMPLE_NUMBERS = 11
+_REQUEST_NUMBERS = 12
+_SAMPLE_NUMBERS = 13
 # Numbers are kept as floats of 64 bits: whole up to 2^53, and an instant, which in picoseconds would
 # outgrow an integer of 64 bits after 106 days, is rounded as it would be for the tables anyway.
 
@@ -56,12 +56,14 @@ class _Track:
         "busy",
         "due",
         "end",
+        "evictions",
         "first",
         "held",
         "idle",
         "interval",
         "iterations",
         "peak",
+        "preemptions",
         "samples",
         "tokens",
     )
@@ -69,6 +71,7 @@ class _Track:
     def __init__(self, total_slots: int) -> None:
         self.iterations = self.tokens = self.busy = self.held = self.peak = 0
         self.blocked_kv = self.blocked_seats = self.blocked_budget = 0
+        self.preemptions = self.evictions = 0
         self.end = 0
         """When its latest iteration ended."""
         self.idle = Usage(0, 0, 0, 0, 0, total_slots)
@@ -139,6 +142,7 @@ class Recorder:
                 sequence.cached_tokens,
                 sequence.preemptions,
                 sequence.recomputed_tokens,
+                sequence.stalled,
             )  # type: ignore[arg-type]  # a finished sequence has all its times
         )
         self._note(request, None)
@@ -146,7 +150,7 @@ class Recorder:
     def rejected(self, request: Request, replica: int, arrival: int, reason: str) -> None:
         """A request can never be served, for the given reason."""
         lengths = (request.prompt_tokens, request.output_tokens)
-        self._requests.extend((request.row, replica, arrival, 0, 0, 0, *lengths, 0, 0, 0))
+        self._requests.extend((request.row, replica, arrival, 0, 0, 0, *lengths, 0, 0, 0, 0))
         self._note(request, reason)
 
     def _note(self, request: Request, reason: str | None) -> None:
@@ -159,11 +163,12 @@ class Recorder:
 
     def leap(self, leap: Leap, allocator: Allocator) -> None:
         """Count iterations that have run; who finished with them still holds memory."""
-        replica, start, now, steps, shape, waiting, running, held = leap
+        replica, start, now, steps, shape, waiting, running, held, preemptions = leap
         track = self._tracks[replica]
         if start > track.end:
             self._wake(track, replica, start)
         track.end = now
+        track.preemptions = preemptions
         span = now - start
         after = allocator.held_slots
         decodes = shape.decodes
@@ -183,6 +188,7 @@ class Recorder:
         if waiting:
             self._blocked(track, span, running, tokens)
         if now >= track.due:
+            track.evictions = allocator.evictions
             instant = _Instant(waiting, running, decodes + shape.prefills, tokens)
             self._sample(track, replica, now, instant, allocator.usage())
 
@@ -193,7 +199,9 @@ class Recorder:
 
     def idle(self, replica: int, allocator: Allocator) -> None:
         """The replica has nothing to do until its next :meth:`leap` starts."""
-        self._tracks[replica].idle = allocator.usage()
+        track = self._tracks[replica]
+        track.idle = allocator.usage()
+        track.evictions = allocator.evictions
 
     def _blocked(self, track: _Track, span: int, running: int, tokens: int) -> None:
         """Requests waited for ``span``: blame seats, else token budget, else memory."""
@@ -215,7 +223,8 @@ class Recorder:
     def _sample(
         self, track: _Track, replica: int, now: int, instant: _Instant, usage: Usage
     ) -> None:
-        track.samples.extend((now, *instant, *usage))
+        totals = (track.preemptions, track.evictions)
+        track.samples.extend((now, *instant, *usage, *totals))
         track.due = now + track.interval
         if len(track.samples) >= self._most_numbers:
             self._thin(track, now)
@@ -248,7 +257,8 @@ class Recorder:
         times = columns[2:6] / PICOSECONDS
         refused = np.array([reason is not None for reason in self._reasons], dtype=bool)
         times[1:, refused] = np.nan
-        numbers = (*_whole(columns[:2]), *times, *_whole(columns[6:]))
+        stalled = columns[11] / PICOSECONDS
+        numbers = (*_whole(columns[:2]), *times, *_whole(columns[6:11]), stalled)
         # mypy cannot count the columns.
         table = RequestTable(*numbers, self._ids, self._reasons)  # type: ignore[call-arg]
         self._new_requests()

@@ -147,7 +147,8 @@ class Replica:
         """
         running = self.scheduler.running_count
         span = (self.index, self._start, self._env.now, steps)
-        self._observer.leap(Leap(*span, batch.shape, waiting, running, self._held), self.allocator)
+        state = (waiting, running, self._held, self.scheduler.preemptions)
+        self._observer.leap(Leap(*span, batch.shape, *state), self.allocator)
         if self.scheduler.gaps:
             self._report_gaps()
         self.scheduler.retire(finished)
