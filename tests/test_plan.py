@@ -20,7 +20,7 @@ from kvsim.planning import Plan, Question, plan
 from kvsim.planning.document import document
 from kvsim.planning.objective import Objective, read_objective
 from kvsim.planning.pool import Lab
-from kvsim.planning.prices import Preference, quote, read_prices, warning
+from kvsim.planning.prices import Preference, quote, read_prices, warnings
 from kvsim.planning.question import Electricity, Owned
 from kvsim.planning.report import cell, html, markdown
 from kvsim.planning.search import Bench, Placement, smallest
@@ -264,20 +264,55 @@ def test_a_provider_that_does_not_list_a_gpu_gives_way_to_the_cheapest_that_does
 
 
 def test_a_commitment_that_nobody_sells_is_named_with_those_that_are_sold() -> None:
-    with pytest.raises(ConfigError, match=r"no reserved-1y price for H200.*known: .*on-demand"):
-        quote(load_gpu("h200"), Preference(commitment="reserved-1y"))
+    with pytest.raises(ConfigError, match=r"no 1y price for H200.*known: .*on-demand"):
+        quote(load_gpu("h200"), Preference(commitment="1y"))
+
+
+def test_a_day_of_the_past_knows_the_prices_of_its_time() -> None:
+    """AWS cut the price of p4d by a third in June 2025."""
+    gpu = load_gpu("a100-40gb")
+    [then] = quote(gpu, Preference(), date(2025, 5, 31)).prices
+    assert then.usd_per_hour == 32.7726
+    with pytest.raises(ConfigError, match=r"known: on-demand linux in us-east-1 of 2026-07"):
+        quote(gpu, Preference(), date(2020, 1, 1))
+
+
+def test_spot_prices_of_a_region_are_its_own_and_come_with_a_warning() -> None:
+    spot = Preference(commitment="spot")
+    [median] = quote(load_gpu("h100"), spot).prices
+    [here] = quote(load_gpu("h100"), Preference(commitment="spot", region="us-east-1")).prices
+    assert (median.region, here.region) == ("median over regions", "us-east-1")
+    assert here.usd_per_gpu_hour < median.usd_per_gpu_hour
+    assert ["taken away" in doubt for doubt in warnings(here, TODAY)] == [True]
+
+
+def test_a_commitment_of_a_year_comes_from_a_price_file_and_costs_less(
+    mooncake: str, write: Callable[[str, str], Path]
+) -> None:
+    path = write(
+        "prices.csv",
+        "gpu,usd_per_gpu_hour,source,date,kind\n"
+        "h200,4.0,contract 7,2026-09-01,on-demand\nh200,2.5,contract 7,2026-09-01,1y\n",
+    )
+
+    def dollars(commitment: str) -> float:
+        preference = Preference(file=path, commitment=commitment)
+        asked = ask(mooncake, "h200", tensor_parallel_sizes=(4,), preference=preference)
+        return plan(asked).candidates[0].usd_per_hour
+
+    assert dollars("1y") == pytest.approx(dollars("on-demand") * 2.5 / 4.0)
 
 
 def test_prices_of_a_file_replace_those_of_the_catalog(write: Callable[[str, str], Path]) -> None:
     path = write(
         "prices.csv",
-        "gpu,usd_per_gpu_hour,source,date,kind,gpus\nh200,2.5,contract 7,2025-01-01,reserved-1y,8\n",
+        "gpu,usd_per_gpu_hour,source,date,kind,gpus\nh200,2.5,contract 7,2025-01-01,1y,8\n",
     )
-    quoted = quote(load_gpu("h200-sxm"), Preference(file=path, commitment="reserved-1y"))
+    quoted = quote(load_gpu("h200-sxm"), Preference(file=path, commitment="1y"))
     assert quoted.offers[0].usd_per_gpu_hour == 2.5
     assert quoted.offers[0].gpus == 8
-    assert "more than a year" in (warning(quoted.prices[0], TODAY) or "")
-    assert warning(quoted.prices[0], date(2025, 6, 1)) is None
+    assert "more than a year" in warnings(quoted.prices[0], TODAY)[0]
+    assert not warnings(quoted.prices[0], date(2025, 6, 1))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from kvsim.catalog.hardware import (
     gpu_names,
     load_gpu,
     prices,
+    regional_prices,
 )
 from kvsim.catalog.model import Attention, Layer, Mlp, ModelSpec, Recurrent, Stream
 from kvsim.catalog.models import load_model, model_names
@@ -28,4 +29,5 @@ __all__ = [
     "load_model",
     "model_names",
     "prices",
+    "regional_prices",
 ]

@@ -106,6 +106,15 @@ def prices(
     ]
 
 
+def regional_prices(gpu: str) -> list[Price]:
+    """Prices of one GPU by region, from a snapshot of many lists.
+
+    Each is a mean over the instances of a region, so not the price of any one.
+    """
+    name = load_gpu(gpu).name
+    return [price for price in all_regional_prices() if price.catalog_gpu == name]
+
+
 def electricity() -> list[Electricity]:
     """Prices of electric energy, for costs of ownership."""
     return [
@@ -182,6 +191,29 @@ def all_prices() -> tuple[Price, ...]:
 def number(text: str, unit: float = 1.0) -> float | None:
     """A figure of the table in base units; None where the table has none."""
     return float(text) * unit if text else None
+
+
+@cache
+def all_regional_prices() -> tuple[Price, ...]:
+    """Every line of the snapshot."""
+    return tuple(
+        Price(
+            provider=row["provider"],
+            sku="",
+            gpu=row["gpu"],
+            catalog_gpu=row["catalog_gpu"],
+            gpus=None,
+            usd_per_hour=None,
+            usd_per_gpu_hour=float(row["usd_per_gpu_hour"]),
+            region=row["region"],
+            kind=row["kind"],
+            date=row["date"],
+            verified=row["verified"] == "yes",
+            source=row["source"],
+            notes=f"mean of {row['entries']} entries of the list",
+        )
+        for row in rows("prices_by_region.csv")
+    )
 
 
 def rows(name: str) -> Iterator[dict[str, str]]:

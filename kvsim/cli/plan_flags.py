@@ -93,7 +93,7 @@ class Money:
     ] = "on-demand"
     region: Annotated[str | None, priced(help="Only prices of this region.")] = None
     as_of: Annotated[
-        str | None, priced(help="Day by which prices are old (2026-11-29); without, today.")
+        str | None, priced(help="Take the prices known on a day (2024-06-01); without, today.")
     ] = None
     pue: Annotated[float, priced(help="Power usage effectiveness of the site.")] = 1.3
     electricity_price: Annotated[float, priced(help="Dollars per kWh.")] = 0.10

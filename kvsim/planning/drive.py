@@ -19,7 +19,8 @@ from kvsim.errors import CapacityError, ConfigError
 from kvsim.planning.answer import ByMeans, Candidate, Exploration, Market, Plan, Refused
 from kvsim.planning.deployment import commands
 from kvsim.planning.pool import Lab
-from kvsim.planning.prices import quote, warning
+from kvsim.planning.prices import quote
+from kvsim.planning.prices import warnings as doubts
 from kvsim.planning.question import Question, calibration
 from kvsim.planning.search import (
     Bench,
@@ -97,7 +98,7 @@ def surveyed(question: Question) -> Traffic:
 def market_of(question: Question, gpu: Gpu) -> Market:
     """What a GPU type costs."""
     if question.owned is None:
-        quoted = quote(gpu, question.preference)
+        quoted = quote(gpu, question.preference, question.as_of)
         return Market(gpu, quoted, quoted.offers, ())
     power = site_power(question, gpu)
     price = owned_cost(question.owned.of(gpu), power, 1.0).total
@@ -333,5 +334,4 @@ def effects_of(
 def warnings(question: Question, markets: Sequence[Market]) -> list[str]:
     """What is doubtful about the prices."""
     listed = [price for market in markets if market.quote for price in market.quote.prices]
-    found = [warning(price, question.as_of) for price in listed]
-    return list(dict.fromkeys(text for text in found if text))
+    return list(dict.fromkeys(text for price in listed for text in doubts(price, question.as_of)))

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvsim.analysis.economics import Offer
-from kvsim.catalog import Gpu, Price, load_gpu, prices
+from kvsim.catalog import Gpu, Price, load_gpu, prices, regional_prices
 from kvsim.errors import ConfigError
 
 OLD_DAYS = 365
+KNOWN = 5
+"""Prices that a message about a missing one names."""
 GIVEN = "given"
 """Provider and kind of a price that the user has said."""
 REQUIRED = ("gpu", "usd_per_gpu_hour", "source", "date")
@@ -29,8 +31,9 @@ class Preference:
     provider: str = "aws"
     """``any``: the cheapest of all. Where the provider does not list a GPU, any as well."""
     commitment: str = "on-demand"
-    """Beginning of the kind of price: on-demand, spot, capacity block, reserved-1y ..."""
+    """Beginning of the kind of price: on-demand, spot, 1y, 3y, capacity block, or of a file's own."""
     region: str | None = None
+    """Part of the region's name; without, prices that hold for one region or for the median."""
     file: Path | None = None
     gpu_prices: tuple[tuple[str | None, float], ...] = ()
     """Dollars per GPU and hour by GPU of the catalog (None: any), instead of any list."""
@@ -54,19 +57,20 @@ class Quote(NamedTuple):
         return self.prices[self.offers.index(offer)]
 
 
-def quote(gpu: Gpu, preference: Preference) -> Quote:
-    """The newest prices of a GPU that fit the preference; ConfigError if there are none."""
+def quote(gpu: Gpu, preference: Preference, today: date = date.max) -> Quote:
+    """The newest prices of a GPU that fit the preference, of those that were known ``today``.
+
+    ConfigError if there are none.
+    """
     said = preference.said(gpu)
     if said is not None:
         return _quoted([_said(gpu, said)], "given")
-    if preference.file is not None:
-        listed = [price for price in read_prices(preference.file) if price.catalog_gpu == gpu.name]
-        where = str(preference.file)
-    else:
-        listed, where = prices(gpu.name), "the catalog"
-    fitting = [price for price in listed if _fits(price, preference)]
+    where = "the catalog" if preference.file is None else str(preference.file)
+    listed = _listed(gpu, preference)
+    kind = [price for price in listed if _fits(price, preference)]
+    fitting = [price for price in kind if (day(price) or date.min) <= today]
     if not fitting:
-        raise ConfigError(_missing(gpu, listed, preference, where))
+        raise ConfigError(_missing(gpu, kind or listed, preference, where))
     if preference.file is not None:
         return _quoted(newest(fitting), f"from {where}")
     own = [price for price in fitting if price.provider == preference.provider]
@@ -77,6 +81,13 @@ def quote(gpu: Gpu, preference: Preference) -> Quote:
     cheapest = min(newest(fitting), key=lambda price: price.usd_per_gpu_hour)
     asked = "" if preference.provider == "any" else f"{preference.provider} lists none; "
     return _quoted([cheapest], f"{asked}cheapest of {len(newest(fitting))} lists")
+
+
+def _listed(gpu: Gpu, preference: Preference) -> list[Price]:
+    """Every price of a GPU that there is; by region only if a region is asked for."""
+    if preference.file is not None:
+        return [price for price in read_prices(preference.file) if price.catalog_gpu == gpu.name]
+    return prices(gpu.name) + (regional_prices(gpu.name) if preference.region else [])
 
 
 def _quoted(chosen: Sequence[Price], note: str) -> Quote:
@@ -112,10 +123,18 @@ def day(price: Price) -> date | None:
     return date(int(found["year"]), int(found["month"]), int(found["day"] or 1))
 
 
-def warning(price: Price, today: date) -> str | None:
-    """What is doubtful about a price's age."""
-    if price.kind == GIVEN:
-        return None
+def warnings(price: Price, today: date) -> list[str]:
+    """What is doubtful about a price."""
+    doubts = [_age(price, today)] if price.kind != GIVEN else []
+    if price.kind.startswith("spot"):
+        doubts.append(
+            f"{named(price)} {price.gpu} is spot capacity, which can be taken away at any time: no "
+            "spare replicas are planned"
+        )
+    return [doubt for doubt in doubts if doubt]
+
+
+def _age(price: Price, today: date) -> str | None:
     dated = day(price)
     if dated is None:
         return f"the price of {price.gpu} ({named(price)}) has no date: {price.date or 'none'}"
@@ -128,12 +147,17 @@ def warning(price: Price, today: date) -> str | None:
 
 
 def _missing(gpu: Gpu, listed: list[Price], preference: Preference, where: str) -> str:
-    known = sorted({f"{price.kind} in {price.region}" for price in listed})
+    known = list(dict.fromkeys(_described(price) for price in listed))
+    more = f" and {len(known) - KNOWN} more" if len(known) > KNOWN else ""
     region = f" in {preference.region}" if preference.region else ""
     return (
         f"no {preference.commitment} price for {gpu.name}{region} in {where}; "
-        f"known: {', '.join(known[:6]) or 'none'} (--gpu-price sets one)"
+        f"known: {', '.join(known[:KNOWN]) or 'none'}{more} (--gpu-price or --price-file sets one)"
     )
+
+
+def _described(price: Price) -> str:
+    return f"{price.kind} in {price.region} of {price.date or 'no date'}"
 
 
 def _said(gpu: Gpu, usd: float) -> Price:

@@ -85,7 +85,7 @@ class Question:
     gpus: tuple[str, ...]
     objective: Objective
     as_of: date
-    """The day by which the age of prices is judged."""
+    """The day: later prices are not known yet, and the age of the others is judged by it."""
     tensor_parallel_sizes: tuple[int, ...] = TENSOR_PARALLEL_SIZES
     token_budgets: tuple[int | None, ...] = TOKEN_BUDGETS
     max_gpus: int = 128
