@@ -13,6 +13,8 @@ from kvsim.planning.trial import Outcome
 
 Document = dict[str, object]
 
+SCHEMA_VERSION = 1
+"""Of the document; a reader refuses any other."""
 SHOWN = ("mean", "p50", "p99")
 """Statistics of latencies that a plan repeats from the summary of a run."""
 
@@ -21,8 +23,12 @@ def document(plan: Plan, command: str) -> Document:
     """Everything about a plan; ``command`` repeats it."""
     question = plan.question
     return {
+        "schema_version": SCHEMA_VERSION,
         "answer": candidate(plan.candidates[0], plan) if plan.candidates else None,
         "objective": question.objective.texts,
+        "limits": question.objective.limits,
+        "attainment_needed": question.objective.attainment,
+        "max_gpus": question.max_gpus,
         "model": question.scenario.model,
         "trace": traffic(plan),
         "candidates": [candidate(each, plan) for each in plan.candidates],
