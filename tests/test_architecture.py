@@ -35,6 +35,7 @@ MAY_IMPORT = {
     "costs": FOUNDATION | {"catalog", "layout"},
     "simulation": TABLES,
     "analysis": TABLES | {"slo"},
+    "caching": FOUNDATION | {"analysis", "tables", "memory"},
     "parquet": TABLES,
     "runs": TABLES | {"files", "analysis", "parquet"},
     "plots": RESULTS | {"report"},
