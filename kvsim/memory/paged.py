@@ -36,6 +36,8 @@ class Paged:
     its length (attention windows, recurrent state).
     """
 
+    tree = PrefixTree
+
     def __init__(
         self,
         num_blocks: int,
@@ -58,7 +60,7 @@ class Paged:
         self._held = 0
         self._prefill_slack = 0
         self._queue = FREE_QUEUES[free_order](num_blocks - 1)
-        self._tree = PrefixTree(self._queue, cached=prefix_caching)
+        self._tree = self.tree(self._queue, cached=prefix_caching)
         self._phases = DecodePhases(block_size)
         self._leases: dict[Sequence, Lease] = {}
         self._forks: dict[Sequence, Content] = {}
@@ -234,8 +236,8 @@ class Paged:
             self._cache_all(lease, full)
         blocks = self._blocks(tokens) + self.fixed_blocks + (lease in self._grown)
         self._grown.discard(lease)
-        self._release_own(max(full, lease.path.end), blocks, cached=False)
-        self._release_own(lease.path.end, full, cached=True)
+        self._release_own(lease, max(full, lease.path.end), blocks, cached=False)
+        self._release_own(lease, lease.path.end, full, cached=True)
         self._held -= self._tree.release(lease.path)
         if lease.phase is not None:
             self._phases.leave(lease.phase)
@@ -243,10 +245,14 @@ class Paged:
         sequence.kv = None
         del self._leases[sequence]
 
-    def _release_own(self, start: int, end: int, *, cached: bool) -> None:
+    def _release_own(self, lease: Lease, start: int, end: int, *, cached: bool) -> None:
         if end > start:
             self._held -= end - start
-            self._queue.release(Extent(start, end, cached=cached))
+            self._queue.release(self._run(lease, start, end, cached=cached))
+
+    def _run(self, lease: Lease, start: int, end: int, *, cached: bool) -> Extent:
+        """Blocks of its own that a sequence gives back."""
+        return Extent(start, end, cached=cached)
 
     def usage(self) -> Usage:
         """A last block's empty slots count as internal fragmentation until they are filled."""

@@ -46,6 +46,8 @@ class Radix:
     pages.
     """
 
+    tree = RadixTree
+
     def __init__(
         self,
         num_slots: int,
@@ -62,7 +64,7 @@ class Radix:
         self.total_slots = num_slots - num_slots % page_size
         self.evictions = 0
         self._constant = self._pages(slots_per_sequence)
-        self._tree = RadixTree(page_size, eviction or LRU())
+        self._tree = self.tree(page_size, eviction or LRU())
         self._phases = DecodePhases(page_size)
         self._running: set[Lease] = set()
         self._own = 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from kvsim.core import NO_MATCH, Match, Sequence, Usage
+from kvsim.memory.block_table import BlockTable
 from kvsim.memory.reservation import ReservationRule
 
 
@@ -48,7 +49,7 @@ class Space(Protocol):
 class Range:
     """The range of one running sequence."""
 
-    __slots__ = ("address", "decoding", "final", "joined", "slots", "tight", "tokens")
+    __slots__ = ("address", "decoding", "final", "joined", "slots", "table", "tight", "tokens")
 
     def __init__(self, address: int, slots: int, final: int, tokens: int) -> None:
         self.address = address
@@ -62,6 +63,8 @@ class Range:
         self.decoding = False
         self.joined = 0
         """Step at which it joined the decoders."""
+        self.table: BlockTable
+        """Set where the range is real memory (:mod:`kvsim.memory.mapped`)."""
 
 
 class Reserving:

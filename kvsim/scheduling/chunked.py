@@ -313,11 +313,14 @@ class Chunked:
             self._allocator.free(sequence, sequence.num_computed, finished=True)
             self._blocked = False
 
+    def decoding(self) -> list[Sequence]:
+        """Sequences that the batch in flight decodes, in running order."""
+        idle = {*self._prefilling, *self._ending, *self._computing}
+        return [sequence for sequence in self._running.values() if sequence not in idle]
+
     def check(self) -> None:
         """Running and waiting are disjoint; the decode clock counts exactly the decoders."""
-        running = list(self._running.values())
-        idle = {*self._prefilling, *self._ending, *self._computing}
-        decoding = [sequence for sequence in running if sequence not in idle]
+        running, decoding = list(self._running.values()), self.decoding()
         assert all(s.order == order for order, s in self._running.items())
         assert not {id(s) for s in running} & {id(s) for s in self._waiting}
         assert len(running) <= self._max_seqs

@@ -1,0 +1,55 @@
+"""The allocators that can drive real memory: each decides as the simulated one of its name."""
+
+from __future__ import annotations
+
+from kvsim.core import Sequence
+from kvsim.memory.block_table import BlockTable, Mapped
+from kvsim.memory.buddy import Buddy
+from kvsim.memory.contiguous import Contiguous
+from kvsim.memory.mapped_paged import MappedPaged
+from kvsim.memory.mapped_radix import MappedRadix
+from kvsim.memory.reserving import Range, Reserving
+
+
+class Ranges(Reserving):
+    """Tables of one entry: the first slot of the sequence's range."""
+
+    @property
+    def entries(self) -> int:
+        """All slots."""
+        return self._space.total
+
+    @property
+    def entry_tokens(self) -> None:
+        """A range holds the whole sequence."""
+        return
+
+    @property
+    def copies(self) -> list[tuple[int, int]]:
+        """None: ranges are never shared."""
+        return []
+
+    def table(self, sequence: Sequence) -> BlockTable:
+        """The address of a running sequence's range."""
+        held: Range = sequence.kv
+        return held.table
+
+    def _hold(self, sequence: Sequence, address: int, slots: int, tokens: int) -> None:
+        super()._hold(sequence, address, slots, tokens)
+        sequence.kv.table = BlockTable([address])
+
+
+class MappedContiguous(Ranges, Contiguous):
+    """:class:`Contiguous` with its addresses."""
+
+
+class MappedBuddy(Ranges, Buddy):
+    """:class:`Buddy` with its addresses."""
+
+
+MAPPED: dict[str, type[Mapped]] = {
+    "contiguous": MappedContiguous,
+    "buddy": MappedBuddy,
+    "paged": MappedPaged,
+    "radix": MappedRadix,
+}
