@@ -47,6 +47,9 @@ COMMANDS = {
     "validate": Lazy(
         "kvsim.cli.validate:validate", "Check kvsim against recorded engine decisions."
     ),
+    "reproduce": Lazy(
+        "kvsim.cli.reproduce:reproduce", "Reproduce published tables and figures, with the gap."
+    ),
 }
 
 
