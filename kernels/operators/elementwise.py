@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
+from ..layer import add_norm, embed, rotate, silu
 from ..write import write_kv
 from .arena import Arena
 from .series import Scope, Series, thinned
@@ -72,13 +71,7 @@ def norm_work(arena: Arena, tokens: int, width: int) -> Work:
         arena.activations(*s) for s in ((tokens, width), (tokens, width), (width,))
     )
     out = torch.empty_like(x)
-    size = triton.next_power_of_2(width)
-    warps = 16 if size >= 8192 else 8 if size >= 2048 else 4
-
-    def launch(i: int) -> None:
-        _norm_kernel[(tokens,)](x, residual, weight, out, width, SIZE=size, num_warps=warps)
-
-    return Work(launch)
+    return Work(lambda i: add_norm(x, residual, weight, out))
 
 
 @triton.jit
@@ -99,13 +92,7 @@ def rope_work(arena: Arena, tokens: int, width: int) -> Work:
     heads = max(1, width // HEAD_DIM)
     x, turns = arena.activations(tokens, heads, HEAD_DIM), arena.activations(4096, HEAD_DIM)
     positions = torch.arange(tokens, device=arena.device) % 4096
-
-    def launch(i: int) -> None:
-        _rope_kernel[(tokens, triton.cdiv(heads, 8))](
-            x, turns, positions, heads, HEADS=8, HALF=HEAD_DIM // 2, num_warps=4
-        )
-
-    return Work(launch)
+    return Work(lambda i: rotate(x, turns, positions))
 
 
 @triton.jit
@@ -151,13 +138,7 @@ def embedding_work(arena: Arena, tokens: int, width: int) -> Work:
     table = arena.slices(arena.numbers, (words, width), 1)[0]
     ids = torch.randint(words, (tokens,), device=arena.device, generator=arena.generator)
     out = table.new_empty(tokens, width)
-
-    def launch(i: int) -> None:
-        _row_kernel[(tokens, triton.cdiv(width, 512))](
-            table, ids, out, width, SIZE=512, num_warps=4
-        )
-
-    return Work(launch)
+    return Work(lambda i: embed(table, ids, out))
 
 
 @triton.jit

@@ -15,8 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..layer import silu
 from .arena import Arena
-from .elementwise import silu
 from .series import Scope, Series, thinned
 from .timing import Work
 
