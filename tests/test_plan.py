@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Generator, Sequence
+import sqlite3
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from kvsim.catalog import load_gpu
 from kvsim.cli.app import run
 from kvsim.errors import CapacityError, ConfigError
 from kvsim.planning import Plan, Question, plan
+from kvsim.planning.archive import Archive, context
 from kvsim.planning.document import document
 from kvsim.planning.objective import Objective, read_objective
 from kvsim.planning.pool import Lab
@@ -149,6 +153,66 @@ def test_every_trial_runs_once(mooncake: str) -> None:
         [[first, second]] = lab.run([twice()])
         assert first is second
         assert lab.trials == 1
+
+
+# What is remembered.
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[Archive]:
+    with Archive(tmp_path / "cache") as opened:
+        yield opened
+
+
+def test_a_plan_asked_again_replays_nothing_and_says_the_same(
+    mooncake: str, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = Scenario(model="llama-3.1-8b", workload={"limit": 150})
+    question = ask(mooncake, "h200", scenario=few, tensor_parallel_sizes=(4,), explore=True)
+    first = plan(question, keep=False, archive=archive)
+    for work in (Trial, Glance):
+        monkeypatch.setattr(work, "run", lambda self: pytest.fail("was replayed again"))
+    assert document(plan(question, keep=False, archive=archive), "") == document(first, "")
+    dear = replace(question, preference=Preference(gpu_prices=((None, 99.0),)))
+    [best] = plan(dear, keep=False, archive=archive).candidates
+    assert best.usd_per_hour == pytest.approx(99.0 * best.fleet.bill.gpus_needed)
+
+
+def test_what_is_remembered_is_named_by_all_that_it_depends_on(
+    write: Callable[[str, str], Path],
+) -> None:
+    path = write("config.json", "{}")
+    named = Scenario(model=str(path))
+    before = context(named, "trace")
+    assert before == context(named, "trace")
+    assert before != context(named, "another trace")
+    write("config.json", '{"layers": 2}')
+    assert before != context(named, "trace")
+    assert context(Scenario(allocator="elsewhere:Allocator"), "trace") is None
+
+
+def test_the_archive_keeps_the_latest_entries(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvsim.planning.archive.MOST", 3)
+    for number in range(5):
+        archive.keep(f"trial {number}", str(number))
+    assert [archive.find(f"trial {n}") for n in range(5)] == [None, None, "2", "3", "4"]
+
+
+@pytest.mark.parametrize("spoil", ["not a database", "of another schema", "of another program"])
+def test_a_file_that_is_no_archive_is_refused_in_one_line(tmp_path: Path, spoil: str) -> None:
+    path = tmp_path / "replays.sqlite"
+    if spoil == "not a database":
+        path.write_text("nothing of the kind" * 100)
+    else:
+        with Archive(tmp_path):
+            pass
+        pragma = "user_version" if spoil == "of another schema" else "application_id"
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"PRAGMA {pragma} = 7")
+    with pytest.raises(ConfigError, match="--no-cache goes without"):
+        Archive(tmp_path)
 
 
 # Trials.
@@ -463,6 +527,25 @@ def test_cases_of_the_sensitivity_come_in_pairs_around_the_answer(explored: Plan
 
 
 # The command.
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test has a cache of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+
+
+def test_the_command_goes_without_a_cache_that_cannot_be_used(
+    capsys: pytest.CaptureFixture[str], mooncake: str, write: Callable[[str, str], Path]
+) -> None:
+    occupied = write("user", "a file, not a folder")
+    arguments = ["plan", mooncake, "--quick", "--jobs", "1", "--slo", "ttft_p99=5ms"]
+    assert run(arguments) == 5
+    note, *error = capsys.readouterr().err.splitlines()
+    assert "kvsim: note: replays are not remembered" in note
+    assert len(error) == 1
+    assert run([*arguments, "--cache", str(occupied)]) == 2
+    assert run([*arguments, "--no-cache"]) == 5
 
 
 def test_the_command_prints_a_plan_as_json(

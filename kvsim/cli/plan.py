@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +21,7 @@ from kvsim.scenario import Scenario
 
 if TYPE_CHECKING:
     from kvsim.planning import Plan, Question
+    from kvsim.planning.archive import Archive
 
 
 @with_scenario
@@ -34,6 +37,12 @@ def plan(
     report: Annotated[
         list[Path] | None, asked(help="Write a report: .html, .md or .json. Repeatable.")
     ] = None,
+    cache: Annotated[
+        Path | None, asked(help="Folder that remembers replays, instead of the user's cache.")
+    ] = None,
+    no_cache: Annotated[
+        bool, asked("--no-cache", help="Remember no replays, and use none.")
+    ] = False,
     *,
     scenario: Scenario,
     output: Output,
@@ -42,7 +51,28 @@ def plan(
     if output == "csv":
         raise ConfigError("a plan is printed as table or json; --report writes files")
     question = asking(scenario, trace, names(gpu or scenario.gpu), wanted, money)
-    answer(question, jobs or os.cpu_count() or 1, report or [], output)
+    with archive(cache, needless=no_cache) as replays:
+        answer(question, jobs or os.cpu_count() or 1, report or [], output, replays)
+
+
+@contextmanager
+def archive(folder: Path | None, *, needless: bool) -> Iterator[Archive | None]:
+    """The replays of earlier plans; the user's own cache is gone without where it cannot be used."""
+    from kvsim.planning.archive import Archive, default_folder
+
+    if needless:
+        yield None
+        return
+    try:
+        opened = Archive(folder or default_folder())
+    except ConfigError as error:
+        if folder is not None:
+            raise
+        print(f"kvsim: note: replays are not remembered: {error}", file=sys.stderr)
+        yield None
+        return
+    with opened:
+        yield opened
 
 
 def asking(
@@ -70,7 +100,9 @@ def asking(
     )
 
 
-def answer(question: Question, jobs: int, reports: list[Path], output: Output) -> None:
+def answer(
+    question: Question, jobs: int, reports: list[Path], output: Output, replays: Archive | None
+) -> None:
     """Plan, write reports, print; SloError if nothing meets the objective."""
     from kvsim.planning import plan as planned
     from kvsim.planning.report import check_reports, write_report
@@ -79,7 +111,8 @@ def answer(question: Question, jobs: int, reports: list[Path], output: Output) -
     check_reports(reports)
     progress = Progress()
     try:
-        found = planned(question, jobs=jobs, told=progress)
+        keep = bool(reports)
+        found = planned(question, jobs=jobs, told=progress, keep=keep, archive=replays)
     finally:
         progress.clear()
     command = shlex.join(["kvsim", *sys.argv[1:]])

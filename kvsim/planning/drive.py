@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import product
-from pathlib import Path
 
 from kvsim.analysis.economics import (
-    Offer,
-    Power,
     energy,
     owned_cost,
     unit_costs,
 )
-from kvsim.catalog import Gpu, load_gpu
-from kvsim.compose import trace_options
-from kvsim.errors import CapacityError, ConfigError
+from kvsim.catalog import load_gpu
+from kvsim.errors import ConfigError
 from kvsim.planning.answer import ByMeans, Candidate, Exploration, Market, Plan, Refused
+from kvsim.planning.archive import Archive, Memory, context
 from kvsim.planning.deployment import commands
+from kvsim.planning.market import (
+    cost_labels,
+    looked_at,
+    market_of,
+    price_warnings,
+    site_power,
+    sized,
+    surveyed,
+    why_not,
+)
 from kvsim.planning.pool import Lab
-from kvsim.planning.prices import quote
-from kvsim.planning.prices import warnings as doubts
 from kvsim.planning.question import Question, calibration
 from kvsim.planning.search import (
     Bench,
     Fleet,
-    Option,
-    Placement,
     cheapest_fleet,
     cost,
     given_fleet,
@@ -38,8 +40,8 @@ from kvsim.planning.search import (
 )
 from kvsim.planning.sensitivity import Case, Contender, Effect, cases, effect, searches
 from kvsim.planning.trial import Change, Outcome
-from kvsim.planning.unloaded import Engine, Glance, Traffic, survey
-from kvsim.workload import open_trace
+from kvsim.planning.unloaded import Engine, Traffic
+from kvsim.scenario import Scenario
 
 Told = Callable[[str, int], None]
 """Is told what is being done, and how many replays there were."""
@@ -48,20 +50,32 @@ CONTENDER_LIMIT = 2.0
 """Multiple of the cheapest cost from which a GPU type is not sized anew for the sensitivity."""
 
 
-def plan(question: Question, *, jobs: int = 1, told: Told = lambda what, count: None) -> Plan:
-    """Answer a question. CapacityError if no GPU type can hold the model at all."""
+def plan(
+    question: Question,
+    *,
+    jobs: int = 1,
+    told: Told = lambda what, count: None,
+    keep: bool = True,
+    archive: Archive | None = None,
+) -> Plan:
+    """Answer a question. CapacityError if no GPU type can hold the model at all.
+
+    ``keep`` the tables of the recommended fleet's run, of which a report draws pictures. What
+    ``archive`` knows is not replayed again, and all that is replayed is added to it.
+    """
     if question.trace == "-":
         raise ConfigError("a plan reads the trace several times, so it cannot be standard input")
     traffic = surveyed(question)
     bench = Bench(question.scenario, question.trace, traffic.requests, question.objective)
     step = ["sizing"]
-    with Lab(jobs, lambda count: told(step[0], count)) as lab:
+    memory = remembering(archive, question.scenario, traffic)
+    with Lab(jobs, lambda count: told(step[0], count), memory) as lab:
         markets = [market_of(question, gpu) for gpu in dict.fromkeys(map(load_gpu, question.gpus))]
         markets = looked_at(lab, bench, question, traffic, markets)
         step[0] = "searching fleets"
         found = fleets(lab, bench, question, markets)
         step[0] = "checking"
-        candidates, refused = judged(lab, bench, question, markets, found)
+        candidates, refused = judged(lab, bench, question, markets, found, keep=keep)
         labels = cost_labels(markets)
         interval = max(calibration(question, label) for label in labels)
         exploration = None
@@ -77,74 +91,16 @@ def plan(question: Question, *, jobs: int = 1, told: Told = lambda what, count: 
             exploration,
             interval,
             " and ".join(labels),
-            tuple(warnings(question, markets)),
+            tuple(price_warnings(question, markets)),
             lab.trials,
             question.hash(traffic.sha256),
         )
 
 
-def surveyed(question: Question) -> Traffic:
-    """The trace in a few numbers; ConfigError if its requests do not come over time."""
-    trace = open_trace(question.trace, trace_options(question.scenario))
-    traffic = survey(Path(trace.name).name, trace, trace.sha256())
-    if not traffic.span:
-        raise ConfigError(
-            f"{question.trace}: all requests arrive at once, so there is no rate to plan for; "
-            "--request-rate spreads them"
-        )
-    return traffic
-
-
-def market_of(question: Question, gpu: Gpu) -> Market:
-    """What a GPU type costs."""
-    if question.owned is None:
-        quoted = quote(gpu, question.preference, question.as_of)
-        return Market(gpu, quoted, quoted.offers, ())
-    power = site_power(question, gpu)
-    price = owned_cost(question.owned.of(gpu), power, 1.0).total
-    return Market(gpu, None, (Offer("owned", None, price),), ())
-
-
-def site_power(question: Question, gpu: Gpu) -> Power:
-    """The power of a GPU whose design power must be known."""
-    power = question.electricity.power(gpu)
-    if power is None:
-        raise ConfigError(f"{gpu.name}: its power is not known, so it cannot be owned")
-    return power
-
-
-def looked_at(
-    lab: Lab, bench: Bench, question: Question, traffic: Traffic, markets: Sequence[Market]
-) -> list[Market]:
-    """The markets with every placement glanced at; CapacityError if the model fits nowhere."""
-    placements = [
-        [Placement(market.gpu.name, size, budget) for size, budget in shapes(question)]
-        for market in markets
-    ]
-    glances = [
-        Glance(bench.on(placement), question.trace, traffic, question.objective)
-        for group in placements
-        for placement in group
-    ]
-    seen = iter(lab.each(glances))
-    looked = [
-        market._replace(options=tuple(Option(placement, next(seen)) for placement in group))
-        for market, group in zip(markets, placements, strict=True)
-    ]
-    if not any(option.unloaded.memory for market in looked for option in market.options):
-        raise CapacityError(str(looked[0].options[-1].unloaded.refusal))
-    return looked
-
-
-def cost_labels(markets: Sequence[Market]) -> list[str]:
-    """Where the iteration times come from, each label once."""
-    seen = [option.unloaded for market in markets for option in market.options]
-    return list(dict.fromkeys(each.cost_label for each in seen if each.memory is not None))
-
-
-def shapes(question: Question) -> list[tuple[int, int | None]]:
-    """Tensor parallel sizes with token budgets."""
-    return list(product(question.tensor_parallel_sizes, question.budgets))
+def remembering(archive: Archive | None, scenario: Scenario, traffic: Traffic) -> Memory | None:
+    """What the archive can know about this scenario and trace."""
+    named = context(scenario, traffic.sha256)
+    return Memory(archive, named) if archive and named else None
 
 
 def fleets(
@@ -164,11 +120,13 @@ def judged(
     question: Question,
     markets: Sequence[Market],
     found: Sequence[Fleet | None],
+    *,
+    keep: bool,
 ) -> tuple[list[Candidate], list[Refused]]:
     """Whole replays of what was found and of what means would say; cheapest first."""
     good = [(m, fleet) for m, fleet in zip(markets, found, strict=True) if fleet is not None]
     best = min((fleet for _, fleet in good), key=lambda fleet: cost(fleet.bill), default=None)
-    outcomes = lab.run([whole(bench, fleet, keep=fleet is best) for _, fleet in good])
+    outcomes = lab.run([whole(bench, fleet, keep=keep and fleet is best) for _, fleet in good])
     means = dict(zip([m.gpu.name for m in markets], by_means(lab, bench, markets), strict=True))
     candidates = [
         candidate(question, bench, market, fleet, outcome, means[market.gpu.name])
@@ -205,16 +163,6 @@ def by_means(lab: Lab, bench: Bench, markets: Sequence[Market]) -> list[ByMeans 
     ]
 
 
-def sized(market: Market) -> list[Option]:
-    """Placements that means find good enough, with the engine's own token budget."""
-    budget = market.options[0].placement.max_num_batched_tokens
-    return [
-        option
-        for option in market.options
-        if option.unloaded.sizing is not None and option.placement.max_num_batched_tokens == budget
-    ]
-
-
 def candidate(
     question: Question,
     bench: Bench,
@@ -246,26 +194,6 @@ def candidate(
         means,
         None,
     )
-
-
-def why_not(question: Question, market: Market) -> str:
-    """Why no fleet of a GPU type will do: the reason of the placement that comes closest."""
-    closest = max(market.options, key=closeness)
-    size = closest.placement.tensor_parallel_size
-    if closest.unloaded.refusal is not None:
-        fits = closest.unloaded.memory is not None
-        return f"TP {size}: {closest.unloaded.refusal}" if fits else closest.unloaded.refusal
-    if size > question.max_gpus:
-        return f"a replica of TP {size} has more GPUs than --max-gpus {question.max_gpus}"
-    if not any(offer.gpus is None or offer.gpus >= size for offer in market.offers):
-        return f"no offer has the {size} GPUs that one replica needs"
-    count = question.replicas or question.max_gpus // size
-    return f"not met with {count * size} GPUs, {count} replicas of TP {size}"
-
-
-def closeness(option: Option) -> tuple[float, int]:
-    """Which placement comes closest: by idle engines, then by size."""
-    return option.unloaded.attainment, option.placement.tensor_parallel_size
 
 
 def rated(lab: Lab, bench: Bench, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -329,9 +257,3 @@ def effects_of(
         )
         for case in wanted
     ]
-
-
-def warnings(question: Question, markets: Sequence[Market]) -> list[str]:
-    """What is doubtful about the prices."""
-    listed = [price for market in markets if market.quote for price in market.quote.prices]
-    return list(dict.fromkeys(text for price in listed for text in doubts(price, question.as_of)))

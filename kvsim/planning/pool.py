@@ -6,25 +6,48 @@ import multiprocessing
 import signal
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
 from types import FrameType, TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
+from kvsim.planning.archive import Memory
 from kvsim.planning.trial import Outcome, Trial
 
 T = TypeVar("T")
-R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")
 
 Search = Generator[Sequence[Trial], list[Outcome], T]
 """Yields the trials that it wants next, all at once, and is sent their outcomes in that order."""
 
 
-class Work(Protocol[R_co]):
-    """Something that another process can do."""
+class Work(Protocol[R]):
+    """Something that another process can do, and whose result can be remembered as text."""
 
-    def run(self) -> R_co:
+    @property
+    def key(self) -> str:
+        """Names everything that the result depends on, apart from the trace's content."""
+        ...
+
+    def run(self) -> R:
         """Do it."""
         ...
+
+    def written(self, found: R) -> str | None:
+        """The result as text; None if it is too large for that."""
+        ...
+
+    def read(self, text: str) -> R:
+        """The result that was written."""
+        ...
+
+
+@dataclass(slots=True)
+class Job(Generic[R]):
+    """Work that was begun."""
+
+    work: Work[R]
+    future: Future[R]
+    remembered: bool
 
 
 class Inline(Executor):
@@ -40,13 +63,19 @@ class Inline(Executor):
 class Lab:
     """Processes, and the outcome of every trial so far: a context manager.
 
-    The first mistake ends all work, as does an interrupt; no process is left behind.
+    What ``memory`` knows is not run again. The first mistake ends all work, as does an interrupt; no process is left behind.
     """
 
-    def __init__(self, jobs: int, told: Callable[[int], None] = lambda count: None) -> None:
+    def __init__(
+        self,
+        jobs: int,
+        told: Callable[[int], None] = lambda count: None,
+        memory: Memory | None = None,
+    ) -> None:
         self._jobs = jobs
         self._told = told
-        self._known: dict[str, Future[Outcome]] = {}
+        self._memory = memory
+        self._known: dict[str, Job[Outcome]] = {}
         self._executor: Executor = Inline()
 
     def __enter__(self) -> Self:
@@ -71,28 +100,25 @@ class Lab:
 
     @property
     def trials(self) -> int:
-        """Replays that were run."""
+        """Replays that the answers rest on, run now or remembered."""
         return len(self._known)
 
     def each(self, works: Sequence[Work[R]]) -> list[R]:
         """The results of independent work, in order."""
-        futures = [self._executor.submit(_run, work) for work in works]
-        return [future.result() for future in futures]
+        return [self._result(job) for job in [self._begin(work) for work in works]]
 
     def run(self, searches: Sequence[Search[T]]) -> list[T]:
         """What each search finds."""
         found: dict[int, T] = {}
-        waiting: dict[int, list[Future[Outcome]]] = {}
+        waiting: dict[int, list[Job[Outcome]]] = {}
         for number, search in enumerate(searches):
             self._step(number, search, None, waiting, found)
         while waiting:
-            wait(
-                [f for fs in waiting.values() for f in fs if not f.done()] or [],
-                None,
-                FIRST_COMPLETED,
-            )
-            for number in [n for n, fs in waiting.items() if all(f.done() for f in fs)]:
-                outcomes = [future.result() for future in waiting.pop(number)]
+            running = [job.future for jobs in waiting.values() for job in jobs]
+            wait([future for future in running if not future.done()], None, FIRST_COMPLETED)
+            ready = [n for n, jobs in waiting.items() if all(job.future.done() for job in jobs)]
+            for number in ready:
+                outcomes = [self._result(job) for job in waiting.pop(number)]
                 self._step(number, searches[number], outcomes, waiting, found)
         return [found[number] for number in range(len(searches))]
 
@@ -101,7 +127,7 @@ class Lab:
         number: int,
         search: Search[T],
         outcomes: list[Outcome] | None,
-        waiting: dict[int, list[Future[Outcome]]],
+        waiting: dict[int, list[Job[Outcome]]],
         found: dict[int, T],
     ) -> None:
         """Let a search go on until it wants something, or has found what it sought."""
@@ -111,13 +137,31 @@ class Lab:
         except StopIteration as end:
             found[number] = end.value
 
-    def _trial(self, trial: Trial) -> Future[Outcome]:
-        """The outcome of a trial, which runs only the first time that it is asked for."""
-        key = trial.key
-        if key not in self._known:
-            self._known[key] = self._executor.submit(_run, trial)
+    def _trial(self, trial: Trial) -> Job[Outcome]:
+        """A trial, begun only the first time that it is asked for."""
+        if trial.key not in self._known:
+            self._known[trial.key] = self._begin(trial)
             self._told(len(self._known))
-        return self._known[key]
+        return self._known[trial.key]
+
+    def _begin(self, work: Work[R]) -> Job[R]:
+        """Have work done, unless its result is remembered."""
+        text = None if self._memory is None else self._memory.find(work.key)
+        if text is None:
+            return Job(work, self._executor.submit(_run, work), remembered=False)
+        future: Future[R] = Future()
+        future.set_result(work.read(text))
+        return Job(work, future, remembered=True)
+
+    def _result(self, job: Job[R]) -> R:
+        """What came of it, from now on remembered."""
+        found = job.future.result()
+        if self._memory is not None and not job.remembered:
+            text = job.work.written(found)
+            if text is not None:
+                self._memory.keep(job.work.key, text)
+            job.remembered = True
+        return found
 
 
 def _run(work: Work[R]) -> R:

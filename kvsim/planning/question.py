@@ -10,6 +10,7 @@ from kvsim import __version__
 from kvsim.analysis.economics import Ownership, Power
 from kvsim.catalog import Gpu
 from kvsim.errors import ConfigError
+from kvsim.planning.archive import contents_of_files
 from kvsim.planning.objective import Objective
 from kvsim.planning.prices import Preference
 from kvsim.scenario import Scenario
@@ -129,7 +130,8 @@ class Question:
         parts = [
             getattr(self, name) for name in self.__slots__ if name not in ("scenario", "trace")
         ]
-        text = repr((__version__, self.scenario.hash, self.replicas, trace_sha256, *parts))
+        files = contents_of_files(self.scenario, self.preference.file)
+        text = repr((__version__, self.scenario.hash, self.replicas, trace_sha256, *files, *parts))
         return hashlib.sha256(text.encode()).hexdigest()
 
 

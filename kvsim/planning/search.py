@@ -149,7 +149,7 @@ def given_fleet(
     fleets = [
         Fleet(option.placement, replicas, bill)
         for option in options
-        if option.unloaded.memory is not None
+        if option.unloaded.fits
         and (bill := cheapest_bill(offers, replicas, option.placement.tensor_parallel_size))
     ]
     outcomes = yield [bench.trial(f.placement, replicas, change, whole=True) for f in fleets]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -97,6 +98,16 @@ class Trial:
         met = objective.met(result.summary, attainment)
         summary = slowed(result.summary, slow)
         return Outcome(met, attainment, summary, result if self.keep else None)
+
+    def written(self, found: Outcome) -> str | None:
+        """The outcome as JSON; None with tables, which are not for that."""
+        if found.result is not None:
+            return None
+        return json.dumps([found.met, found.attainment, found.summary], allow_nan=False)
+
+    def read(self, text: str) -> Outcome:
+        """The outcome that was written."""
+        return Outcome(*json.loads(text))
 
 
 def good_share(summary: Mapping[str, object], requests: int) -> float:

@@ -6,11 +6,14 @@ on any number of them, so these bounds tell which placements need no replay.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil, inf
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvsim import __version__
 from kvsim.catalog import load_gpu, load_model
 from kvsim.compose import memory_plan, planned, resolved, shared_settings, trace_options
 from kvsim.core import PICOSECONDS, BatchShape, Request
@@ -76,7 +79,8 @@ class Unloaded(NamedTuple):
     """Share of requests that meet every limit alone on an idle engine, with an ideal prefix cache."""
     sizing: MeanSizing | None
     """None where even means miss the objective."""
-    memory: MemoryPlan | None
+    fits: bool
+    """Whether a replica of it can exist at all."""
     cost_label: str
 
 
@@ -94,14 +98,30 @@ class Glance:
         try:
             engine = Engine.of(self.scenario)
         except (CapacityError, ConfigError) as error:
-            return Unloaded(str(error), 0.0, None, None, "")
+            return Unloaded(str(error), 0.0, None, fits=False, cost_label="")
         options = trace_options(self.scenario)
         requests = arriving(self.trace, options, self.traffic.requests)
         alone = engine.alone(requests)
         sizing = engine.mean_sizing(self.traffic, self.objective)
         attainment = share_within(alone, self.objective.limits)
         refusal = out_of_reach(alone, self.objective, attainment)
-        return Unloaded(refusal, attainment, sizing, engine.memory, engine.cost_model.label)
+        label = engine.cost_model.label
+        return Unloaded(refusal, attainment, sizing, fits=True, cost_label=label)
+
+    @property
+    def key(self) -> str:
+        """Names everything that the result depends on, apart from the trace's content."""
+        named = (__version__, "glance", self.scenario.hash, *self.objective)
+        return hashlib.sha256(repr(named).encode()).hexdigest()
+
+    def written(self, found: Unloaded) -> str:
+        """The result as JSON."""
+        return json.dumps(found, allow_nan=False)
+
+    def read(self, text: str) -> Unloaded:
+        """The result that was written."""
+        refusal, attainment, sizing, *rest = json.loads(text)
+        return Unloaded(refusal, attainment, MeanSizing(*sizing) if sizing else None, *rest)
 
 
 class Engine(NamedTuple):
