@@ -47,6 +47,17 @@ class Request(NamedTuple):
     """Seconds between the end of the session's previous turn and this arrival."""
     id: str | None = None
     """The trace's own name of the request, if it has one."""
+    n: int = 1
+    """Answers that are sampled in parallel, each of ``output_tokens``; they share the prompt."""
+    beam_width: int = 1
+    """Candidates that beam search keeps at every step; 1: no beam search."""
+    priority: int = 0
+    """Who goes first: lower values, as in vLLM."""
+
+    @property
+    def width(self) -> int:
+        """Sequences that decode side by side once the prompt is computed."""
+        return self.beam_width if self.beam_width > 1 else self.n
 
 
 def packed(ids: Iterable[int] | None) -> array[int]:
@@ -68,6 +79,7 @@ class Sequence:
         "finished",
         "first_token",
         "generated",
+        "group",
         "kv",
         "last_token",
         "num_computed",
@@ -109,6 +121,8 @@ class Sequence:
         """Step of the decode clock at which it began to decode."""
         self.kv: Any = None
         """What the allocator keeps about it: an opaque handle that only the allocator reads."""
+        self.group: Any = None
+        """The sequences of the same request, if it has several: kept by the scheduler."""
 
     def admit(self, order: int, hit: int, now: int) -> None:
         """It runs from ``now`` on as the ``order``-th to be admitted; ``hit`` tokens were cached."""

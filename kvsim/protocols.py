@@ -30,6 +30,8 @@ class Allocator(Protocol):
 
     evictions: int
     """Cached blocks dropped so far to make room."""
+    saved_slots: int
+    """Slots that running sequences would hold besides if none were shared."""
 
     @property
     def total_slots(self) -> int:
@@ -43,6 +45,13 @@ class Allocator(Protocol):
 
     def fits(self, tokens: int) -> bool:
         """Whether a sequence of ``tokens`` tokens fits when it is alone in the pool."""
+        ...
+
+    def fits_group(self, sequence: Sequence, tokens: int) -> bool:
+        """Whether all sequences of the request fit when they are alone, each of ``tokens`` tokens.
+
+        They share no more than the full blocks of the prompt.
+        """
         ...
 
     def match(self, sequence: Sequence) -> Match:
@@ -59,6 +68,13 @@ class Allocator(Protocol):
 
     def grow(self, sequence: Sequence, tokens: int) -> bool:
         """Make room for ``tokens`` tokens in all, or change nothing and return False."""
+        ...
+
+    def fork(self, parent: Sequence, child: Sequence, tokens: int) -> bool:
+        """Let ``child`` go on from the parent's ``tokens`` computed tokens; False without room.
+
+        What can be shared is; the child does not decode yet, whatever the parent does.
+        """
         ...
 
     def join(self, sequence: Sequence) -> None:
@@ -121,6 +137,8 @@ class Scheduler(Protocol):
     """Decides which sequences run in the next iteration; owns the waiting and running sets."""
 
     preemptions: int
+    widest: int
+    """Most sequences of one request that it can run."""
     gaps: list[int]
     """Waits of preempted sequences for their next token, picoseconds; whoever reads it clears it."""
 

@@ -6,6 +6,8 @@ rounding adds as external fragmentation.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kvsim.memory.reservation import ReservationRule
 from kvsim.memory.reserving import Reserving
 
@@ -34,6 +36,10 @@ class BuddyBlocks:
     def largest(self) -> int:
         """The largest power of two in the space."""
         return 1 << len(self._holes) - 1 if self._holes else 0
+
+    def holds(self, slots: int) -> int:
+        """Blocks of the order that ``slots`` need in the empty forest."""
+        return self.total >> self._order(slots)
 
     def _order(self, slots: int) -> int:
         return max(self._min_order, (slots - 1).bit_length())
@@ -68,6 +74,11 @@ class BuddyBlocks:
         """Free slots in blocks of a smaller order than ``slots`` need."""
         smaller = self._holes[: self._order(slots)]
         return sum(len(holes) << order for order, holes in enumerate(smaller))
+
+    def holes(self) -> Iterable[tuple[int, int]]:
+        """Address and size of every free block; buddies are never both free."""
+        for order, addresses in enumerate(self._holes):
+            yield from ((address, 1 << order) for address in addresses)
 
     def check(self, ranges: list[tuple[int, int]]) -> None:
         """Assert that blocks are aligned and tile the space, and that no two free ones should merge."""

@@ -7,6 +7,7 @@ however many slots are free in all.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from typing import Literal
 
 from kvsim.memory.reservation import ReservationRule
@@ -31,6 +32,10 @@ class Holes:
     def largest(self) -> int:
         """The whole space."""
         return self.total
+
+    def holds(self, slots: int) -> int:
+        """Ranges side by side."""
+        return self.total // slots
 
     def take(self, slots: int, spare: int) -> int | None:
         """Cut a range from the front of the first hole (or the smallest, lowest) that holds it."""
@@ -67,6 +72,10 @@ class Holes:
     def useless(self, slots: int) -> int:
         """Free slots in holes shorter than ``slots``."""
         return sum(size for size in self._sizes if size < slots)
+
+    def holes(self) -> Iterable[tuple[int, int]]:
+        """Address and size of every hole, by address."""
+        return zip(self._starts, self._sizes, strict=True)
 
     def check(self, ranges: list[tuple[int, int]]) -> None:
         """Assert that ranges and holes tile the space and that no two holes touch."""

@@ -38,7 +38,8 @@ class Content:
     def fork(self, owner: object, at: int) -> Content:
         """The content of a sequence that goes its own way from block ``at`` on."""
         fork = Content(self.ids, self.width, self.shared, self.size, owner)
-        fork.lineage = (*self.lineage, (at, self.owner))
+        known = self.lineage[-1][0] if self.lineage else self.shared
+        fork.lineage = self.lineage if at <= known else (*self.lineage, (at, self.owner))
         return fork
 
     def key(self, block: int) -> Hashable:

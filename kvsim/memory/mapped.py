@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvsim.core import Sequence
+from kvsim.errors import ConfigError
 from kvsim.memory.block_table import BlockTable, Mapped
 from kvsim.memory.buddy import Buddy
 from kvsim.memory.contiguous import Contiguous
@@ -34,9 +35,17 @@ class Ranges(Reserving):
         held: Range = sequence.kv
         return held.table
 
+    def fork(self, parent: Sequence, child: Sequence, tokens: int) -> bool:
+        """Not here: ConfigError."""
+        raise ConfigError(
+            "requests with n or beam_width above 1 are executed by paged and radix memory only: "
+            "copying a range of real memory is not implemented"
+        )
+
     def _hold(self, sequence: Sequence, address: int, slots: int, tokens: int) -> None:
         super()._hold(sequence, address, slots, tokens)
         sequence.kv.table = BlockTable([address])
+        sequence.kv.row = sequence.request.row
 
 
 class MappedContiguous(Ranges, Contiguous):

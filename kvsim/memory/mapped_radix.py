@@ -110,6 +110,17 @@ class MappedRadix(Radix):
         tree.give(lease)
         return True
 
+    def fork(self, parent: Sequence, child: Sequence, tokens: int) -> bool:
+        """Let ``child`` go on from the parent's tokens, and note the pages to be copied."""
+        if not super().fork(parent, child, tokens):
+            return False
+        tree, lease = self._tree, child.kv
+        theirs, shared = tree.tables[parent.kv].blocks, lease.node.end // self.page_size
+        table = tree.tables[lease] = BlockTable(theirs[:shared])
+        tree.give(lease)
+        tree.copies += zip(theirs[shared:], table.blocks[shared:], strict=False)
+        return True
+
     def _take(self, slots: int) -> None:
         super()._take(slots)
         self._tree.take(slots // self.page_size)

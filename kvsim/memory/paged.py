@@ -57,6 +57,7 @@ class Paged:
         self.prefix_caching = prefix_caching
         self.fixed_blocks = fixed_blocks
         self.evictions = 0
+        self.saved_slots = 0
         self._held = 0
         self._prefill_slack = 0
         self._queue = FREE_QUEUES[free_order](num_blocks - 1)
@@ -79,6 +80,12 @@ class Paged:
     def fits(self, tokens: int) -> bool:
         """Whether a sequence of ``tokens`` tokens fits when it is alone in the pool."""
         return self._blocks(tokens) + self.fixed_blocks < self.num_blocks
+
+    def fits_group(self, sequence: Sequence, tokens: int) -> bool:
+        """Whether ``width`` sequences fit that share the full blocks of their prompt."""
+        shared = sequence.request.prompt_tokens // self.block_size
+        own = self._blocks(tokens) - shared + self.fixed_blocks
+        return shared + sequence.request.width * own < self.num_blocks
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.block_size)
@@ -116,6 +123,7 @@ class Paged:
             return False
         lease = Lease(self._tree.hold(content, path, hit), self._blocks(tokens))
         self._held += idle
+        self.saved_slots += (hit - idle) * self.block_size
         self._take(lease.blocks - hit + self.fixed_blocks)
         self._set_slack(lease, tokens)
         self._cache_prompt(lease, tokens)
@@ -175,6 +183,7 @@ class Paged:
         self._cache_all(lease, full)
         content = self._forks[child] = lease.path.content.fork(child, full)
         twin = Lease(self._tree.fork(lease.path, content), blocks)
+        self.saved_slots += full * self.block_size
         self._take(blocks - full + self.fixed_blocks)
         self._set_slack(twin, tokens)
         self._leases[child] = child.kv = twin
@@ -236,9 +245,11 @@ class Paged:
             self._cache_all(lease, full)
         blocks = self._blocks(tokens) + self.fixed_blocks + (lease in self._grown)
         self._grown.discard(lease)
+        before = self._held
         self._release_own(lease, max(full, lease.path.end), blocks, cached=False)
         self._release_own(lease, lease.path.end, full, cached=True)
         self._held -= self._tree.release(lease.path)
+        self.saved_slots -= (blocks - before + self._held) * self.block_size
         if lease.phase is not None:
             self._phases.leave(lease.phase)
         self._prefill_slack -= lease.slack
@@ -284,3 +295,6 @@ class Paged:
         assert not holders
         cached = sum(extent.end - extent.start for extent in queued if extent.cached)
         assert cached == self._queue.cached <= self._queue.blocks
+        held = [extent for extent in self._tree.extents() if extent.refs]
+        shared = sum((extent.refs - 1) * (extent.end - extent.start) for extent in held)
+        assert self.saved_slots == shared * self.block_size

@@ -63,6 +63,8 @@ class Radix:
         self.prefix_caching = prefix_caching
         self.total_slots = num_slots - num_slots % page_size
         self.evictions = 0
+        self.saved_slots = 0
+        self._forks = 0
         self._constant = self._pages(slots_per_sequence)
         self._tree = self.tree(page_size, eviction or LRU())
         self._phases = DecodePhases(page_size)
@@ -93,6 +95,13 @@ class Radix:
         """Whether a sequence of ``tokens`` tokens fits when it is alone in the pool."""
         return self._pages(tokens) + self._constant <= self.total_slots
 
+    def fits_group(self, sequence: Sequence, tokens: int) -> bool:
+        """Whether ``width`` sequences fit that share the full pages of their prompt, if it is cached."""
+        prompt = sequence.request.prompt_tokens
+        shared = prompt - prompt % self.page_size if self.prefix_caching else 0
+        own = self._pages(tokens) - shared + self._constant
+        return shared + sequence.request.width * own <= self.total_slots
+
     def match(self, sequence: Sequence) -> Match:
         """The longest cached prefix, in full pages, short of the last token."""
         if not self.prefix_caching:
@@ -108,7 +117,7 @@ class Radix:
         if need + spare > self._available() - self._tree.unlocked(prefix):
             return False
         lease = Lease(content, self._tree.use(prefix), tokens)
-        self._tree.lock(lease.node)
+        self._lock(lease.node, self._tree.root)
         self._take(self._pages(tokens) - prefix.tokens + self._constant)
         self._slack += self._empty(tokens)
         self._running.add(lease)
@@ -176,7 +185,34 @@ class Radix:
             return
         self._own -= end - before.end
         lease.node = self._tree.insert(lease.content, end, before)
-        self._tree.lock(lease.node, above=before)
+        self._lock(lease.node, before)
+
+    def _lock(self, node: Node, above: Node) -> None:
+        """Hold the path to ``node``; what others hold already is saved."""
+        held = self._tree.protected
+        self._tree.lock(node, above)
+        self.saved_slots += node.end - above.end - self._tree.protected + held
+
+    def fork(self, parent: Sequence, child: Sequence, tokens: int) -> bool:
+        """Share the parent's full pages through the tree, and copy the page that both write to.
+
+        Without prefix caching there is no tree to share through, and all pages are copied.
+        """
+        lease: Lease = parent.kv
+        self._cache(lease, tokens)
+        shared = lease.node.end
+        own = self._pages(tokens) - shared + self._constant
+        if own > self._available():
+            return False
+        self._take(own)
+        self._forks += 1
+        content = lease.content._replace(owner=-1 - self._forks)
+        twin = Lease(content, lease.node, tokens)
+        self._lock(twin.node, self._tree.root)
+        self._slack += self._empty(tokens)
+        self._running.add(twin)
+        child.kv = twin
+        return True
 
     def join(self, sequence: Sequence) -> None:
         """The prompt, complete, enters the tree; the sequence gains one token a step from now on."""
@@ -243,7 +279,9 @@ class Radix:
         if finished or not lease.decoding:
             self._cache(lease, tokens)
         self._own -= self._own_slots(lease)
+        held = self._tree.protected
         self._tree.unlock(lease.node)
+        self.saved_slots -= lease.node.end - held + self._tree.protected
         if lease.decoding:
             self._phases.leave(lease.phase)
         else:
@@ -279,6 +317,7 @@ class Radix:
             self._empty(self._filled(lease)) for lease in running if lease.decoding
         )
         assert all(lease.node.end <= self._filled(lease) for lease in running)
+        assert self.saved_slots == sum(lease.node.end for lease in running) - self._tree.protected
         usage = self.usage()
         assert sum(usage) == self.total_slots
         assert min(usage) >= 0

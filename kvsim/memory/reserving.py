@@ -7,6 +7,7 @@ refused more and, once preempted, reserves anew at least what it then needs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from kvsim.core import NO_MATCH, Match, Sequence, Usage
@@ -29,6 +30,10 @@ class Space(Protocol):
         """The longest range that the empty space can give."""
         ...
 
+    def holds(self, slots: int) -> int:
+        """How many ranges of ``slots`` the empty space can give."""
+        ...
+
     def take(self, slots: int, spare: int) -> int | None:
         """Address of a new range of ``slots`` that leaves ``spare`` slots free, if there is one."""
         ...
@@ -41,6 +46,10 @@ class Space(Protocol):
         """Free slots in holes that cannot give a range of ``slots``."""
         ...
 
+    def holes(self) -> Iterable[tuple[int, int]]:
+        """Address and size of every hole."""
+        ...
+
     def check(self, ranges: list[tuple[int, int]]) -> None:
         """Assert that ``ranges`` (address, slots) and the holes tile the space."""
         ...
@@ -49,7 +58,17 @@ class Space(Protocol):
 class Range:
     """The range of one running sequence."""
 
-    __slots__ = ("address", "decoding", "final", "joined", "slots", "table", "tight", "tokens")
+    __slots__ = (
+        "address",
+        "decoding",
+        "final",
+        "joined",
+        "row",
+        "slots",
+        "table",
+        "tight",
+        "tokens",
+    )
 
     def __init__(self, address: int, slots: int, final: int, tokens: int) -> None:
         self.address = address
@@ -64,14 +83,16 @@ class Range:
         self.joined = 0
         """Step at which it joined the decoders."""
         self.table: BlockTable
-        """Set where the range is real memory (:mod:`kvsim.memory.mapped`)."""
+        """Set where the range is real memory (:mod:`kvsim.memory.mapped`), as is the row."""
+        self.row: int
+        """Of the request."""
 
 
 class Reserving:
     """An Allocator that reserves, at admission, what ``reservation`` says, in one range."""
 
     def __init__(self, space: Space, reservation: ReservationRule, slots_per_sequence: int) -> None:
-        self.evictions = 0
+        self.evictions = self.saved_slots = 0
         self._space = space
         self._reservation = reservation
         self._constant = slots_per_sequence
@@ -100,6 +121,16 @@ class Reserving:
         """Whether a sequence of ``tokens`` tokens fits when it is alone in the pool."""
         return tokens + self._constant <= self._space.largest
 
+    def fits_group(self, sequence: Sequence, tokens: int) -> bool:
+        """Whether the space has a range for each; ranges are never shared."""
+        slots = max(self._wish(sequence), tokens + self._constant)
+        return self.fits(tokens) and sequence.request.width <= self._space.holds(slots)
+
+    def _wish(self, sequence: Sequence) -> int:
+        """Slots to reserve for a sequence, at most the longest range."""
+        wish = max(self._reservation.slots(sequence), sequence.num_tokens) + self._constant
+        return min(wish, self._space.largest)
+
     def match(self, sequence: Sequence) -> Match:
         """Nothing: a range is never shared."""
         return NO_MATCH
@@ -109,8 +140,7 @@ class Reserving:
 
         No range exceeds the pool: a reservation that would is cut to it.
         """
-        wish = max(self._reservation.slots(sequence), sequence.num_tokens) + self._constant
-        slots = min(wish, self._space.largest)
+        slots = self._wish(sequence)
         fits = self.fits(sequence.num_tokens)
         address = self._space.take(slots, spare) if fits else None
         if address is None:
@@ -144,6 +174,10 @@ class Reserving:
     def _fill(self, held: Range, tokens: int) -> None:
         self._used += tokens - held.tokens
         held.tokens = tokens
+
+    def fork(self, parent: Sequence, child: Sequence, tokens: int) -> bool:
+        """A range of its own for the child, into which all of the parent's tokens are copied."""
+        return self.admit(child, NO_MATCH, tokens)
 
     def join(self, sequence: Sequence) -> None:
         """The sequence gains one token a step from now on."""

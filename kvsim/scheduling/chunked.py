@@ -41,6 +41,7 @@ class Chunked:
                 f"({max_num_seqs}): every running sequence needs one token a step"
             )
         self.preemptions = 0
+        self.widest = max_num_seqs
         self.gaps: list[int] = []
         self._allocator = allocator
         self._max_seqs = max_num_seqs

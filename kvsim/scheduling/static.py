@@ -18,6 +18,8 @@ class Static:
     waits, in front, for a later batch. Source: the baseline of Orca (OSDI 2022) section 2.
     """
 
+    widest = 1
+    """A batch that returns as one has no forks."""
     pads = True
     """Its iterations compute more than its requests need."""
 
