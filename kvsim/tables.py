@@ -64,6 +64,12 @@ class RequestTable:
         texts = [_kept(getattr(self, name), flags) for name in TEXTS]
         return RequestTable(*numbers, *texts)
 
+    def take(self, places: Ints) -> RequestTable:
+        """The rows at these places, in their order."""
+        numbers = [getattr(self, name)[places] for name in NUMBERS]
+        texts = [[getattr(self, name)[i] for i in places.tolist()] for name in TEXTS]
+        return RequestTable(*numbers, *texts)
+
     @classmethod
     def concatenate(cls, tables: Seq[RequestTable]) -> RequestTable:
         """The rows of several tables, one after another."""

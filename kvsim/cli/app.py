@@ -37,6 +37,9 @@ COMMANDS = {
     "show": Lazy("kvsim.cli.show:show", "Print the summary of a finished run."),
     "sweep": Lazy("kvsim.cli.sweep:app", "Run many configurations of a matrix; resumable."),
     "plan": Lazy("kvsim.cli.plan:plan", "Find the cheapest fleet that serves a trace in time."),
+    "dashboard": Lazy(
+        "kvsim.cli.dashboard:dashboard", "Show runs, sweeps and plans in a browser."
+    ),
     "size": Lazy("kvsim.cli.size:size", "Size the KV cache of a model on a GPU."),
     "step-time": Lazy(
         "kvsim.cli.step_time:step_time", "Compose the time of an iteration from measured operators."

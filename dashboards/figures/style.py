@@ -1,0 +1,90 @@
+"""What all figures have in common: colours that stay apart for everyone, on light and on dark."""
+
+from __future__ import annotations
+
+from itertools import cycle, product
+from math import log10
+from typing import Any
+
+import plotly.graph_objects as go
+
+BLUE, ORANGE, GREEN, RED = "#0072b2", "#e69f00", "#009e73", "#d55e00"
+PINK, SKY, GREY = "#cc79a7", "#56b4e9", "#8a8a8a"
+SERIES = (BLUE, RED, GREEN, PINK, ORANGE, SKY, GREY)
+"""Okabe and Ito's colours, without those that vanish on white or on black."""
+DASHES = ("solid", "dash", "dot", "dashdot")
+MEMORY = {
+    "used": BLUE,
+    "internal_fragmentation": RED,
+    "reserved": ORANGE,
+    "external_fragmentation": PINK,
+    "cached": SKY,
+    "free": "rgba(138,138,138,0.22)",
+}
+HATCHES = {"internal_fragmentation": "/", "reserved": ".", "external_fragmentation": "x"}
+"""Tell parts apart without colour."""
+FAINT = "rgba(138,138,138,0.25)"
+LEGEND = 62
+"""Pixels from the plot to the legend below it: ticks and the axis' title lie between."""
+CONFIG: dict[str, Any] = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
+
+
+def looks(names: list[str]) -> dict[str, dict[str, str]]:
+    """A line for each name: colours first, then dashes."""
+    styles = cycle(product(DASHES, SERIES))
+    return {
+        name: {"color": colour, "dash": dash}
+        for name, (dash, colour) in zip(names, styles, strict=False)
+    }
+
+
+def finished(figure: go.Figure, *, height: int = 340, legend: bool = True) -> go.Figure:
+    """A figure with the common layout: the legend below, so that a narrow screen keeps its plot."""
+    figure.update_layout(
+        height=height,
+        margin={"l": 8, "r": 12, "t": 34, "b": 8},
+        showlegend=legend,
+        legend={
+            "orientation": "h",
+            "traceorder": "normal",
+            "yanchor": "top",
+            "y": -LEGEND / max(height - 2 * LEGEND, LEGEND),
+            "x": 0,
+            "title": None,
+            "font_size": 12,
+        },
+        hoverlabel={"namelength": -1},
+        font={"size": 13},
+    )
+    figure.update_xaxes(gridcolor=FAINT, zeroline=False, automargin=True)
+    figure.update_yaxes(gridcolor=FAINT, zeroline=False, automargin=True)
+    return figure
+
+
+def titled(figure: go.Figure, title: str) -> go.Figure:
+    """A figure with its title at the left."""
+    return figure.update_layout(title={"text": title, "x": 0, "xanchor": "left", "font_size": 15})
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """The unit that suits a span: its seconds, and the key of its name."""
+    for size, key in ((3600.0, "unit.hours"), (60.0, "unit.minutes")):
+        if seconds >= 3 * size:
+            return size, key
+    return 1.0, "unit.seconds"
+
+
+def limit_line(figure: go.Figure, seconds: float, text: str, colour: str) -> None:
+    """A vertical line on a logarithmic axis, its text along it; an annotation there is placed by powers."""
+    figure.add_vline(x=seconds, line={"dash": "dash", "width": 1.5, "color": colour})
+    figure.add_annotation(
+        x=log10(seconds),
+        y=0.02,
+        yref="paper",
+        text=text,
+        textangle=-90,
+        xanchor="right",
+        yanchor="bottom",
+        showarrow=False,
+        font={"size": 11, "color": colour},
+    )

@@ -1,0 +1,57 @@
+"""What several pages show in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from kvsim.errors import KvsimError
+
+from ..figures.style import CONFIG
+from ..workspace import Desk
+
+CARD = 122
+"""Pixels of a key figure: six beside the menu on a screen of 1,280."""
+Page = Callable[[Desk], None]
+
+
+def guarded(page: Page, desk: Desk) -> None:
+    """Show a page; what the user can mend is said in one line."""
+    try:
+        page(desk)
+    except KvsimError as error:
+        st.error(desk.say("error.page", reason=str(error)), icon=":material/error:")
+
+
+def draw(figure: go.Figure, key: str) -> None:
+    """Show a figure as wide as there is room."""
+    st.plotly_chart(figure, key=key, config=CONFIG)
+
+
+def nothing_to_show(desk: Desk) -> bool:
+    """Whether there is no run, which is then said, with what to do about it."""
+    tell_problems(desk)
+    if desk.shelf.runs:
+        return False
+    st.info(desk.say("error.no_runs", folder=desk.runs.name), icon=":material/folder_open:")
+    return True
+
+
+def tell_problems(desk: Desk) -> None:
+    """Say what in the folder could not be read, and why."""
+    problems = desk.shelf.problems
+    if problems:
+        title = desk.say("error.problems", count=len(problems))
+        with st.expander(title, icon=":material/warning:"):
+            for name, reason in problems.items():
+                st.text(f"{name}: {reason}")
+
+
+def link(desk: Desk, page: str, label: str, **given: str) -> None:
+    """A link to another page with some of its choices made."""
+    target = desk.links.get(page)
+    if target is not None:
+        chosen = {"lang": desk.say.language, **given}
+        st.page_link(target, label=label, icon=":material/arrow_forward:", query_params=chosen)

@@ -1,0 +1,185 @@
+"""Replay a trace, a sample or one's own, and put the run beside the others."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from kvsim.catalog import gpu_names, load_gpu, model_names
+from kvsim.compose import ignored, simulate
+from kvsim.core import Request
+from kvsim.memory import ALLOCATORS
+from kvsim.memory.reservation import RESERVATIONS
+from kvsim.runs import RunResult, run_path
+from kvsim.scenario import Scenario
+from kvsim.scheduling import SCHEDULERS
+
+from .. import state
+from ..jobs import Job, Told, jobs
+from ..samples import SAMPLES
+from ..shown import quantity
+from ..workspace import Desk, scratch
+from .parts import link
+
+if TYPE_CHECKING:
+    from streamlit.runtime.uploaded_file_manager import UploadedFile
+
+OWN = "own"
+SUFFIXES = ("jsonl", "json", "csv", "gz", "parquet")
+DTYPES = ("auto", "fp8", "int8", "int4")
+EVERY = 256
+"""Requests after which progress is told."""
+PATIENCE = 1.5
+"""Seconds in which most replays of samples are over."""
+
+
+def page(desk: Desk) -> None:
+    """The page."""
+    say = desk.say
+    st.title(say("replay.title"))
+    st.markdown(say("replay.intro"))
+    trace = chosen_trace(desk)
+    scenario = chosen_scenario(desk)
+    for name in ignored(scenario):
+        st.caption(say("replay.ignored", name=name))
+    suggestion = f"{trace.name.split('.')[0]}-{scenario.allocator.name}" if trace else "run"
+    with st.form("replay", border=False):
+        name = st.text_input(say("replay.name"), suggestion, key=f"name-{suggestion}")
+        wanted = st.form_submit_button(say("replay.go"), type="primary", disabled=trace is None)
+    if wanted and trace is not None:
+        place = run_path(desk.runs, name)
+        key = f"replay:{place}"
+        job = jobs().start(key, lambda told: replayed(scenario, trace, place, told))
+        job.wait(PATIENCE)
+        st.session_state["replaying"] = key
+    running = jobs().get(st.session_state.get("replaying", ""))
+    if running is not None:
+        follow(desk, running)
+
+
+def chosen_trace(desk: Desk) -> Path | None:
+    """A sample, or a file from the user."""
+    say = desk.say
+    which = state.pick(
+        say("replay.trace"),
+        "trace",
+        (*SAMPLES, OWN),
+        shown=lambda name: say(f"trace.{name}"),
+    )
+    if which != OWN:
+        return desk.trace(which)
+    given = st.file_uploader(say("replay.upload"), type=list(SUFFIXES))
+    return None if given is None else kept(given)
+
+
+def kept(given: UploadedFile) -> Path:
+    """An uploaded file, under a name that says what it holds and leads nowhere."""
+    content = given.getvalue()
+    stem = re.sub(r"[^A-Za-z0-9._-]", "_", given.name)[-60:].lstrip(".")
+    path = scratch() / "uploads" / f"{hashlib.sha256(content).hexdigest()[:12]}-{stem}"
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+    return path
+
+
+def chosen_scenario(desk: Desk) -> Scenario:
+    """The settings that matter most; everything else is as the command line has it."""
+    say = desk.say
+    one, two, three = st.columns(3)
+    with one:
+        model = state.pick(say("column.model"), "model", models())
+        gpu = state.pick(
+            say("column.gpu"), "gpu", gpu_names(), default=load_gpu(Scenario().gpu).name
+        )
+        replicas = state.entered(say("column.replicas"), "replicas", (1.0, 64.0), 1.0, 1.0, format="%.0f")  # fmt: skip
+    with two:
+        allocator = state.pick(say("column.allocator"), "allocator", list(ALLOCATORS), default="paged")  # fmt: skip
+        rule = state.pick(say("memory.rule"), "rule", list(RESERVATIONS))
+        scheduler = state.pick(say("column.scheduler"), "scheduler", list(SCHEDULERS), default="chunked")  # fmt: skip
+    with three:
+        dtype = state.pick(say("column.kv_cache_dtype"), "dtype", DTYPES)
+        blocks = state.entered(say("replay.blocks"), "blocks", (0.0, 1e7), 0.0, 100.0, format="%.0f")  # fmt: skip
+        speedup = state.entered(say("memory.speedup"), "speedup", (0.1, 100.0), 1.0, 0.5)
+    left, middle, right = st.columns(3)
+    with left:
+        ttft = state.entered(say("replay.ttft"), "ttft", (0.0, 600.0), 2.0, 0.1)
+    with middle:
+        tpot = state.entered(say("replay.tpot"), "tpot", (0.0, 10_000.0), 50.0, 5.0)
+    with right:
+        limit = state.entered(say("replay.limit"), "limit", (0.0, 1e7), 0.0, 100.0, format="%.0f")
+    changes: dict[str, Any] = {
+        "model": model,
+        "gpu": gpu,
+        "replicas": int(replicas),
+        "allocator": allocator,
+        "scheduler": scheduler,
+        "kv_cache_dtype": dtype,
+        "slo": slo(ttft, tpot),
+        "workload": workload(limit, speedup),
+    }
+    if allocator in ("contiguous", "buddy"):
+        changes["reservation"] = rule
+    if blocks:
+        changes["num_gpu_blocks_override"] = int(blocks)
+    return Scenario().changed(**changes)
+
+
+@st.cache_data(show_spinner=False)
+def models() -> list[str]:
+    """Models of the catalog, the default first."""
+    return [Scenario().model, *model_names()]
+
+
+def slo(ttft: float, tpot_ms: float) -> dict[str, float]:
+    """Objectives in seconds; 0 is none."""
+    given = {"ttft": ttft, "tpot": tpot_ms / 1e3}
+    return {name: limit for name, limit in given.items() if limit}
+
+
+def workload(limit: float, speedup: float) -> dict[str, object]:
+    """How the trace is read."""
+    found: dict[str, object] = {}
+    if limit:
+        found["limit"] = int(limit)
+    if speedup != 1:
+        found["speedup"] = speedup
+    return found
+
+
+def replayed(scenario: Scenario, trace: Path, place: Path, told: Told) -> RunResult:
+    """The run, written to its place."""
+
+    def watch(requests: Iterable[Request]) -> Iterator[Request]:
+        for number, request in enumerate(requests):
+            if number % EVERY == 0:
+                told("replay", number)
+            yield request
+
+    return simulate(scenario, trace, out=place, keep=False, watch=watch)
+
+
+@st.fragment(run_every=1.0)
+def follow(desk: Desk, job: Job[object]) -> None:
+    """How far it is, and what came of it."""
+    say = desk.say
+    if not job.is_over:
+        st.progress(0.0, say("replay.running", count=quantity(job.count)))
+        if st.button(say("replay.stop")):
+            job.stop()
+        return
+    if job.error is not None:
+        st.error(say("error.page", reason=str(job.error)), icon=":material/error:")
+        return
+    result = job.result
+    assert isinstance(result, RunResult)
+    st.success(say("replay.done", name=result.name), icon=":material/check_circle:")
+    row = st.container(horizontal=True)
+    with row:
+        link(desk, "run", say("replay.look"), run=result.name)
+        link(desk, "compare", say("replay.compare"))
