@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from kvsim.analysis.summary import Deployment as Described
 from kvsim.catalog.engines import Engine, load_engine
@@ -17,7 +17,9 @@ from kvsim.costs import COST_MODELS
 from kvsim.errors import CapacityError, ConfigError
 from kvsim.layout import KVLayout
 from kvsim.memory import ALLOCATORS
+from kvsim.memory.block_table import Mapped
 from kvsim.memory.eviction import EVICTIONS, EvictionPolicy
+from kvsim.memory.mapped import MAPPED
 from kvsim.memory.reservation import RESERVATIONS, ReservationRule
 from kvsim.protocols import Allocator, CostModel, Router, Scheduler
 from kvsim.registry import Blueprint, blueprint, options, resolve
@@ -35,6 +37,9 @@ from kvsim.sizing import Limits as MemoryLimits
 from kvsim.sizing import MemoryPlan, plan_memory, served_limits
 from kvsim.tables import Limits
 from kvsim.workload import Trace, TraceOptions, open_trace
+
+if TYPE_CHECKING:
+    from kvsim.execution.assembly import Execution
 
 T = TypeVar("T")
 FAMILIES: tuple[tuple[str, object, Mapping[str, type]], ...] = (
@@ -58,6 +63,7 @@ class Deployment(NamedTuple):
     router: Router
     limits: Limits
     cost_label: str
+    execution: Execution | None = None
 
 
 def simulate(
@@ -69,6 +75,7 @@ def simulate(
     keep: bool = True,
     leaps: bool = True,
     check: bool = False,
+    verify: bool = False,
     watch: Watch = iter,
     name: str = "run",
 ) -> RunResult:
@@ -76,10 +83,10 @@ def simulate(
 
     ``out`` is the folder of the run; without one the tables stay in memory if ``keep``. ``leaps`` off
     takes every iteration one by one, and gives every request the same times; ``check`` asserts after each that the
-    books balance. ``watch`` sees every request on its way in.
+    books balance. ``verify`` compares what an executor computes with contiguous memory. ``watch`` sees every request on its way in.
     """
     opened = trace if isinstance(trace, Trace) else open_trace(trace, trace_options(scenario))
-    deployed = deploy(scenario, leaps=leaps, check=check)
+    deployed = deploy(scenario, leaps=leaps, check=check, verify=verify)
     replicas, slots = deployed.replicas, deployed.replicas[0].allocator.total_slots
     with Recording(out, overwrite=overwrite, keep=keep, slos=scenario.slo) as recording:
         recorder = Recorder(len(replicas), slots, recording, limits=deployed.limits)
@@ -90,6 +97,7 @@ def simulate(
             scenario_hash=deployed.scenario.hash,
             trace={"name": Path(opened.name).name, "sha256": opened.sha256()},
             seed=scenario.seed,
+            executor=deployed.execution.facts() if deployed.execution is not None else None,
         )
         return recording.complete(manifest, recorder.close(), described(deployed), name)
 
@@ -110,7 +118,9 @@ def described(deployed: Deployment) -> Described:
     return Described(slots or 1, evictions, deployed.cost_label)
 
 
-def deploy(scenario: Scenario, *, leaps: bool = True, check: bool = False) -> Deployment:
+def deploy(
+    scenario: Scenario, *, leaps: bool = True, check: bool = False, verify: bool = False
+) -> Deployment:
     """Make what a scenario names."""
     gpu = load_gpu(scenario.gpu)
     layout = KVLayout(
@@ -121,11 +131,12 @@ def deploy(scenario: Scenario, *, leaps: bool = True, check: bool = False) -> De
         state_dtype=scenario.ssm_state_dtype,
     )
     scenario = resolved(scenario, layout, gpu)
-    settings = shared_settings(scenario, layout, leaps=leaps)
+    settings = shared_settings(scenario, layout, leaps=leaps and scenario.executor is None)
     engine = None if scenario.engine is None else load_engine(scenario.engine)
     if engine is not None:
         settings = {**settings, "free_order": engine.free_order}
-    allocator = planned("allocator", Allocator, ALLOCATORS, scenario.allocator, settings)
+    seam, known = (Allocator, ALLOCATORS) if scenario.executor is None else (Mapped, MAPPED)
+    allocator = planned("allocator", seam, known, scenario.allocator, settings)
     scheduler = planned("scheduler", Scheduler, SCHEDULERS, scenario.scheduler, settings)
     timing = timing_of(scenario, engine)
     cost_model = planned("cost_model", CostModel, COST_MODELS, timing, settings).build(
@@ -133,10 +144,16 @@ def deploy(scenario: Scenario, *, leaps: bool = True, check: bool = False) -> De
     )
     resources = pool(scenario, layout, gpu)
     kind = replica_kind(scenario, engine, scheduler)
+    execution = execution_of(scenario, layout, scheduler, verify=verify)
 
     def replica(index: int) -> Replica:
         memory = allocator.build(**resources)
-        return kind(
+        made = (
+            kind
+            if execution is None
+            else execution.replica_on(cast(Mapped, memory), longest_of(scenario, memory))
+        )
+        return made(
             index,
             scheduler.build(allocator=memory),
             memory,
@@ -150,7 +167,44 @@ def deploy(scenario: Scenario, *, leaps: bool = True, check: bool = False) -> De
         [replica(index) for index in range(scenario.replicas)],
         make_router(scenario, settings),
         limits_of(scheduler),
-        cost_model.label,
+        cost_model.label if execution is None else execution.label,
+        execution,
+    )
+
+
+def longest_of(scenario: Scenario, memory: Allocator) -> int:
+    """The longest sequence that a replica serves, in tokens."""
+    return min(scenario.max_model_len or memory.total_slots, memory.total_slots)
+
+
+def execution_of(
+    scenario: Scenario, layout: KVLayout, scheduler: Blueprint[Scheduler], *, verify: bool
+) -> Execution | None:
+    """What executes the scenario on a device, if it names one."""
+    if scenario.executor is None:
+        if verify:
+            raise ConfigError("--verify compares what is executed: it needs --executor gpu or cpu")
+        return None
+    gpus = scenario.replicas * scenario.tensor_parallel_size * scenario.pipeline_parallel_size
+    if gpus > 1:
+        raise ConfigError(f"--executor has one device, and the scenario {gpus} GPUs; accepted: 1")
+    if scenario.engine is not None:
+        raise ConfigError(
+            f"--executor is an engine of its own; accepted: no --engine ({scenario.engine})"
+        )
+    if not hasattr(scheduler.cls, "decoding"):
+        raise ConfigError(
+            f"scheduler {scenario.scheduler.name!r} does not say whom its batch decodes, which "
+            "--executor asks for; accepted: chunked, continuous"
+        )
+    from kvsim.execution.assembly import Execution
+
+    return Execution(
+        scenario.executor,
+        layout,
+        seats=scenario.max_num_seqs or 1,
+        seed=scenario.seed,
+        verify=verify,
     )
 
 

@@ -40,6 +40,12 @@ class SloError(KvsimError):
     exit_code = 5
 
 
+class VerificationError(KvsimError):
+    """An executed run gave other outputs than the same model over contiguous memory."""
+
+    exit_code = 6
+
+
 def shown(value: object) -> str:
     """A value as an error message shows it: on one line and not longer than a glance."""
     text = repr(value)

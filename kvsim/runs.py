@@ -70,9 +70,17 @@ class RunResult:
 
 
 def new_manifest(
-    *, scenario: Mapping[str, object], scenario_hash: str, trace: Mapping[str, object], seed: int
+    *,
+    scenario: Mapping[str, object],
+    scenario_hash: str,
+    trace: Mapping[str, object],
+    seed: int,
+    executor: Mapping[str, object] | None = None,
 ) -> Manifest:
-    """What a run was made from; ``trace`` holds at least its ``sha256`` (None for a stream)."""
+    """What a run was made from; ``trace`` holds at least its ``sha256`` (None for a stream).
+
+    ``executor`` says what computed the iterations, if anything did.
+    """
     from kvsim import __version__
 
     return {
@@ -82,7 +90,7 @@ def new_manifest(
         "scenario_hash": scenario_hash,
         "trace": dict(trace),
         "seed": seed,
-        "host": _host(),
+        "host": _host() | ({"executor": dict(executor)} if executor is not None else {}),
     }
 
 

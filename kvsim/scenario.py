@@ -158,6 +158,12 @@ class Scenario(Settings):
         "Time",
         "Serving engine whose rules, delays and step times to use: vllm, vllm-0.23; none: plain.",
     )
+    executor: str | None = setting(
+        None,
+        "Time",
+        "Compute every iteration of a model of this shape on a device, and take the time that takes: "
+        "gpu, cpu.",
+    )
     cost_model: Component = setting(
         "roofline", "Time", "What an iteration takes; with an engine, what that engine takes."
     )

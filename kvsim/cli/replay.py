@@ -41,6 +41,13 @@ def replay(
     check: Annotated[
         bool, typer.Option("--check", help="Check the books after every leap. Slow.")
     ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Compare every output of an executed run with contiguous memory; exit 6 if it differs.",
+        ),
+    ] = False,
     no_leaps: Annotated[
         bool, typer.Option("--no-leaps", help="Take iterations one by one. Slow, same times.")
     ] = False,
@@ -65,6 +72,7 @@ def replay(
         keep=trace_out is not None,
         leaps=not no_leaps,
         check=check,
+        verify=verify,
         watch=lambda requests: watched(requests, scenario.workload.limit),
         name=Path(trace).name,
     )
