@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 from kvsim.analysis.summary import Deployment as Described
 from kvsim.catalog.engines import Engine, load_engine
 from kvsim.catalog.hardware import Gpu, load_gpu
+from kvsim.catalog.model import ModelSpec
 from kvsim.catalog.models import load_model
 from kvsim.core import Request
 from kvsim.costs import COST_MODELS
@@ -30,7 +31,8 @@ from kvsim.scheduling import SCHEDULERS
 from kvsim.scheduling.static import Static
 from kvsim.simulation.cluster import audited
 from kvsim.simulation.cluster import simulate as replay
-from kvsim.simulation.pipelined import HostCosts, Pipelined
+from kvsim.simulation.host import HostCosts, Launches
+from kvsim.simulation.pipelined import Pipelined
 from kvsim.simulation.recorder import Recorder
 from kvsim.simulation.replica import Replica
 from kvsim.sizing import Limits as MemoryLimits
@@ -143,7 +145,7 @@ def deploy(
         layout=layout, gpu=gpu
     )
     resources = pool(scenario, layout, gpu)
-    kind = replica_kind(scenario, engine, scheduler)
+    kind = replica_kind(scenario, engine, scheduler, layout.model)
     execution = execution_of(scenario, layout, scheduler, verify=verify)
 
     def replica(index: int) -> Replica:
@@ -216,7 +218,10 @@ def timing_of(scenario: Scenario, engine: Engine | None) -> Component:
 
 
 def replica_kind(
-    scenario: Scenario, engine: Engine | None, scheduler: Blueprint[Scheduler]
+    scenario: Scenario,
+    engine: Engine | None,
+    scheduler: Blueprint[Scheduler],
+    model: ModelSpec,
 ) -> Callable[..., Replica]:
     """What runs the batches: one at a time, or as the engine does."""
     if engine is None or not engine.asynchronous:
@@ -226,7 +231,25 @@ def replica_kind(
             f"engine {engine.name} schedules ahead, which scheduler {scenario.scheduler.name!r} "
             "cannot; accepted: chunked, continuous"
         )
-    return partial(Pipelined, host=HostCosts(**engine.host))
+    sequences = scenario.max_num_seqs or MOST_CAPTURED
+    return partial(Pipelined, host=host_costs(engine, model, sequences))
+
+
+MOST_CAPTURED = 512
+"""Tokens for which vLLM captures CUDA graphs at most; fewer where twice the sequences are fewer."""
+
+
+def host_costs(engine: Engine, model: ModelSpec, max_num_seqs: int) -> HostCosts:
+    """What an engine's processes take beside the GPU to serve a model."""
+    layers, cost = len(model.layers), engine.launch
+    routed = sum(bool(layer.mlp and layer.mlp.experts) for layer in model.layers)
+    launches = Launches(
+        graph=layers * cost["graph"],
+        pieces=layers * cost["pieces"] + routed * cost["pieces_experts"],
+        kernels=layers * cost["kernels"] + routed * cost["kernels_experts"],
+        largest=min(2 * max_num_seqs, MOST_CAPTURED),
+    )
+    return HostCosts(**engine.host, launches=launches)
 
 
 OPTIONAL = {

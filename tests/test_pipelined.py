@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +18,8 @@ from kvsim.routing import RoundRobin
 from kvsim.scenario import Scenario
 from kvsim.scheduling.chunked import Chunked
 from kvsim.simulation.cluster import simulate
-from kvsim.simulation.pipelined import HostCosts, Pipelined
+from kvsim.simulation.host import HostCosts, Launches
+from kvsim.simulation.pipelined import Pipelined
 from tests.oracles.costs import Crossing
 from tests.oracles.plain_loop import Limits
 from tests.oracles.replay import Log
@@ -48,7 +50,7 @@ def serve(
 ROOMY = Limits(num_blocks=200, block_size=4, max_num_seqs=8, max_num_batched_tokens=64)
 
 
-def seen(requests: list[Request], limits: Limits = ROOMY, **host: float) -> dict[int, list[float]]:
+def seen(requests: list[Request], limits: Limits = ROOMY, **host: Any) -> dict[int, list[float]]:
     """When each request was admitted, got its first token and finished, in steps."""
     _, log = serve(requests, limits, COST, HostCosts(**host), leaps=True)
     return {
@@ -79,17 +81,50 @@ def test_the_front_end_and_waking_delay_the_first_iteration() -> None:
     assert times[0] == [104, 105, 105]
 
 
-@settings(max_examples=300, deadline=None)
-@given(request_lists(40, 30), limits(), COSTS, st.lists(st.integers(0, 10**6), max_size=14))
+def test_tokens_are_seen_when_the_batch_after_them_is_launched() -> None:
+    # Row 1's prompt is decided at 9 and takes 3.5 steps to launch, so that iteration 9, over at 10,
+    # is seen at 12.5. By then the GPU has done the prompt's kernels as they came.
+    launches = Launches(kernels=0.035, largest=3)
+    times = seen([Request(0, 0.0, 2, 12), Request(1, 0.085, 4, 2)], launches=launches)
+    assert times[1] == pytest.approx([9, 12.5, 13.5])
+    assert times[0][2] == pytest.approx(13.5)
+
+
+def test_a_launch_that_takes_longer_than_the_iteration_sets_the_pace() -> None:
+    launches = Launches(kernels=0.02, largest=10)
+    times = seen([Request(0, 0.0, 640, 1)], launches=launches)  # ten chunks of 64
+    assert times[0][1] == pytest.approx(20)
+
+
+HOSTS = st.builds(
+    HostCosts,
+    longest_burst=st.just(0.0),
+    front_end_per_token=st.just(0.0),
+    front_end=st.just(0.0),
+    to_client=st.sampled_from([0.0, 0.001]),
+    wake=st.sampled_from([0.0, 0.004]),
+    idle_launch=st.sampled_from([0.0, 0.025]),
+    launches=st.builds(
+        Launches,
+        graph=st.sampled_from([0.0, 0.002]),
+        pieces=st.sampled_from([0.0, 0.008]),
+        kernels=st.sampled_from([0.0, 0.015, 0.04]),
+        largest=st.integers(1, 40),
+    ),
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(request_lists(40, 30), limits(), COSTS, HOSTS, st.lists(st.integers(0, 10**6), max_size=14))
 def test_leaps_change_nothing_with_two_batches_in_flight(
-    requests: list[Request], limits: Limits, cost: Crossing, picks: list[int]
+    requests: list[Request], limits: Limits, cost: Crossing, host: HostCosts, picks: list[int]
 ) -> None:
     requests = fitting(requests, limits)
     if requests and picks:
         requests = on_boundaries(requests, plain(requests, limits, cost)[0].boundaries, picks)
     outcomes = []
     for leaps in (True, False):
-        pool, log = serve(requests, limits, cost, HostCosts(), leaps=leaps)
+        pool, log = serve(requests, limits, cost, host, leaps=leaps)
         assert len(log.seen) == len(requests)
         assert not pool.held_slots
         outcomes.append((log.seen, log.iterations, pool.evictions))
@@ -108,7 +143,7 @@ def test_a_named_engine_serves_the_samples_alike_with_and_without_leaps(
     runs = [simulate_scenario(scenario, trace, leaps=leaps, check=True) for leaps in (True, False)]
     served = [run.summary for run in runs]
     assert served[0]["completed"] + served[0]["num_rejected"] == 150
-    assert served[0]["cost_model"] == "fitted to vllm 0.23"
+    assert served[0]["cost_model"] == "measured (h200), vllm 0.23"
     for metric in ("mean_ttft_ms", "p99_tpot_ms", "num_iterations", "prefix_cache_hits"):
         assert served[0][metric] == served[1][metric]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,8 +12,15 @@ from kvsim.catalog import load_gpu, load_model
 from kvsim.core import BatchShape
 from kvsim.costs.roofline import Roofline
 from kvsim.costs.served import Served
+from kvsim.costs.splits import SPREADS, imbalance, spread_of
 from kvsim.layout import KVLayout
 from tests.oracles.costs import advanced
+
+
+@cache
+def cost_of(model: str, dtype: str = "auto", **options: float) -> Served:
+    return Served(KVLayout(load_model(model), dtype), load_gpu("h200"), **options)  # type: ignore[arg-type]
+
 
 MODELS = ["llama-3-8b", "qwen2.5-32b", "deepseek-v2-lite", "gpt-oss-20b", "qwen3-30b-a3b"]
 
@@ -42,14 +51,17 @@ def test_a_leap_takes_exactly_what_its_iterations_take(
 ) -> None:
     if not shape.decodes and not shape.prefills:
         return
-    cost = Served(KVLayout(load_model(model), dtype), load_gpu("h200"))
+    cost = cost_of(model, dtype)
     assert cost.time(shape, steps) == sum(cost.time(advanced(shape, i)) for i in range(steps))
 
 
-@settings(max_examples=80, deadline=None)
+@pytest.mark.parametrize("dtype", ["auto", "fp8"])
+@settings(max_examples=40, deadline=None)
 @given(shape=shapes())
-def test_no_iteration_beats_the_memory_and_the_arithmetic_of_the_gpu(shape: BatchShape) -> None:
-    layout, gpu = KVLayout(load_model("llama-3-8b")), load_gpu("h200")
+def test_no_iteration_beats_the_memory_and_the_arithmetic_of_the_gpu(
+    dtype: str, shape: BatchShape
+) -> None:
+    layout, gpu = KVLayout(load_model("llama-3-8b"), dtype), load_gpu("h200")
     bound = Roofline(
         layout,
         gpu,
@@ -60,11 +72,43 @@ def test_no_iteration_beats_the_memory_and_the_arithmetic_of_the_gpu(shape: Batc
         prompt_overhead=0,
         sequence_overhead=0,
     )
-    assert Served(layout, gpu).time(shape) >= bound.time(shape)
+    assert cost_of("llama-3-8b", dtype).time(shape) >= bound.time(shape)
 
 
-def test_decodes_of_very_different_lengths_take_longer() -> None:
-    cost = Served(KVLayout(load_model("llama-3-8b")), load_gpu("h200"))
-    equal = BatchShape(8, 80_000, sampled=8, context_squares=8 * 10_000**2)
-    mixed = equal._replace(context_squares=4 * 19_000**2 + 4 * 1_000**2)
-    assert cost.time(mixed) > 1.03 * cost.time(equal)
+def decoding(contexts: list[int]) -> BatchShape:
+    squares = sum(context * context for context in contexts)
+    return BatchShape(len(contexts), sum(contexts), sampled=len(contexts), context_squares=squares)
+
+
+def test_contexts_that_do_not_divide_evenly_wait_for_the_busiest_multiprocessor() -> None:
+    cost = cost_of("llama-3-8b")
+    even, uneven = decoding([10_000] * 8), decoding([7_000, 13_000] * 4)
+    assert cost.time(uneven) > 1.03 * cost.time(even)
+    assert imbalance(8, 8, 0, 132) < 1.05  # 8 sequences, 8 KV heads, 2 splits: 128 of 132
+    assert imbalance(9, 8, 0, 132) > 1.5  # 144 splits: 12 wait for a second round
+
+
+def test_many_sequences_share_the_work_evenly_without_being_split() -> None:
+    assert imbalance(512, 8, 5, 132) < 1.1
+
+
+def test_grown_contexts_are_less_unequal() -> None:
+    place, steps = spread_of(decoding([1_000, 3_000]))
+    assert SPREADS[place] == 45
+    later = decoding([1_000 + steps, 3_000 + steps])
+    assert spread_of(later)[0] == place - 1
+    assert spread_of(decoding([999 + steps, 2_999 + steps]))[0] == place
+
+
+def test_a_prompt_that_is_read_in_chunks_beside_decodes_slows_their_attention_down() -> None:
+    cost = cost_of("llama-3-8b")
+    prompt = BatchShape(0, 0, 1, 2048, 0, 2048 * 2049 // 2)
+    both = decoding([8_000] * 16)._replace(prefills=1, prefill_tokens=2032, prefill_pairs=2_065_528)
+    apart = cost.time(prompt) + cost.time(decoding([8_000] * 16)) - cost.time(decoding([16] * 16))
+    assert cost.time(both) > apart
+
+
+def test_random_weights_that_reach_few_experts_are_faster() -> None:
+    every, few = cost_of("deepseek-v2-lite"), cost_of("deepseek-v2-lite", experts_in_use=0.2)
+    assert few.time(decoding([1_000] * 64)) < 0.7 * every.time(decoding([1_000] * 64))
+    assert few.time(decoding([1_000])) == every.time(decoding([1_000]))

@@ -66,8 +66,8 @@ class Surface:
     ) -> None:
         self._rows, self._columns, self._values = list(rows), list(columns), values
 
-    def curve(self, row: int, stretch: int = 1) -> Curve:
-        """The row's values over its columns times ``stretch``."""
+    def curve(self, row: int, stretch: int = 1, factor: float = 1.0) -> Curve:
+        """``factor`` times the row's values over its columns times ``stretch``."""
         rows, last = self._rows, len(self._rows) - 1
         if not last or row <= rows[0]:
             targets = self._values[0]
@@ -76,4 +76,6 @@ class Surface:
             weight = (row - rows[i - 1]) / (rows[i] - rows[i - 1])
             pairs = zip(self._values[i - 1], self._values[i], strict=True)
             targets = [low + (high - low) * weight for low, high in pairs]
+        if factor != 1:
+            targets = [target * factor for target in targets]
         return Curve([column * stretch for column in self._columns], targets)

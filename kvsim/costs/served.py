@@ -1,141 +1,197 @@
-"""The step time of a serving engine as its own runs show it: a roofline, and what an engine adds."""
+"""What an engine takes for an iteration: the measured operators, and what it adds to them."""
 
 from __future__ import annotations
 
-from math import ceil, hypot, isqrt
+from functools import cached_property
+from math import ceil, inf, log
 
 from kvsim.catalog.hardware import Gpu
 from kvsim.core import PICOSECONDS, BatchShape
-from kvsim.costs.roofline import Roofline, check_shares, check_times
-from kvsim.costs.series import affine_sum, clipped_sum, larger_sum
-from kvsim.layout import KVLayout
+from kvsim.costs.curves import Curve
+from kvsim.costs.demand import MICRO, Operator
+from kvsim.costs.operators import Estimate, Profile
+from kvsim.costs.profile import Measured
+from kvsim.costs.roofline import check_shares, check_times, peak_flops
+from kvsim.costs.splits import MARGIN, imbalance, spread_of
+from kvsim.layout import STATE_BYTES, KVLayout
 
 CAPTURED = (1, 2, 4, *range(8, 257, 8))
 """Batch sizes for which vLLM captures a CUDA graph; smaller batches are padded to the next."""
 
 
-class Served(Roofline):
-    """What vLLM 0.23 takes for an iteration on an H200.
+class Served(Measured):
+    """What vLLM 0.23 takes for an iteration on a GPU whose operators were measured.
 
-    On top of the roofline: weights and arithmetic of a step overlap, but not fully (the root of the
-    sum of their squares); decodes are padded to the batch sizes of captured graphs; decode attention
-    has a second floor of ``attention_floor`` seconds a layer, reached at 25 MB of KV; it slows down
-    by ``mixed_slowdown`` if 5 to 64 decodes differ much in length (coefficient of variation over
-    0.3); fp8 KV is read in ``fp8_slowdown`` times its bytes' time. A layer with routed experts takes
-    ``expert_overhead`` seconds more, and ``experts_in_use`` bounds the share of experts that a batch
-    reaches (random weights route nearly all tokens to the same few). A batch with a prompt that is
-    larger than any captured graph takes at least its launch: ``eager_launch`` seconds a layer and
-    ``expert_launch`` more for one with routed experts.
+    Operators come from the profile (:class:`.profile.Measured`). The engine adds, each with its own
+    constant: time between kernels, ``layer_overhead`` seconds a layer and ``expert_overhead`` more for one
+    with routed experts; ``sequence_overhead`` a sequence; decodes padded to captured sizes.
+    Products are no faster than the GPU sustains within its power limit (the profile's ``gemm_sustained``).
 
-    Constants, all from one H200: those of dense steps are a least-squares fit to bursts of equal
-    requests (Llama-3-8B and Qwen2.5-32B shapes); attention's floor, its speed and its slowdown with fp8
-    come from timings of the attention kernel, the slowdown of mixed lengths from a conversation run,
-    the launches of dense layers from rows before large batches. Those of routed experts were set by
-    hand until the medians of DeepSeek-V2-Lite's bursts agreed.
+    Its attention kernel is FlashAttention-3 on pages, not the fastest of the profile: prompts take
+    ``prompt_kernel`` times as long, decodes ``mixed_kernel`` times in a batch with prompts, where
+    contexts are not split. In other batches a share ``tail`` of what the busiest multiprocessor has to
+    do beyond the others adds to decode attention (:mod:`.splits`): it then has more of the memory's
+    bandwidth. Over fp8 KV decodes take ``fp8_decode`` times what they take over bf16, bound by the
+    multiprocessors, so that all of it adds; prompts ``fp8_prompt`` times; queries are quantised in
+    ``fp8_overhead`` seconds a layer. ``experts_in_use`` bounds the share of experts that a batch reaches
+    (random weights route nearly all tokens to the same few).
     """
-
-    label = "fitted to vllm 0.23"
 
     def __init__(
         self,
         layout: KVLayout,
         gpu: Gpu,
         *,
+        profile: str = "auto",
         weight_dtype: str = "auto",
-        memory_efficiency: float = 0.896,
-        gemm_efficiency: float = 0.637,
-        attention_efficiency: float = 0.586,
-        expert_overhead: float = 45e-6,
-        eager_launch: float = 0.5e-3,
-        expert_launch: float = 2.2e-3,
+        block_size: int = 16,
+        layer_overhead: float = 11.5e-6,
+        expert_overhead: float = 12e-6,
+        sequence_overhead: float = 1.7e-6,
+        prompt_kernel: float = 1.11,
+        mixed_kernel: float = 1.7,
+        tail: float = 0.48,
+        fp8_decode: float = 0.78,
+        fp8_prompt: float = 0.75,
+        fp8_overhead: float = 3.5e-6,
         experts_in_use: float = 1.0,
-        layer_overhead: float = 42e-6,
-        prompt_overhead: float = 33e-6,
-        sequence_overhead: float = 4e-6,
-        attention_floor: float = 7.5e-6,
-        read_speedup: float = 1.035,
-        mixed_slowdown: float = 1.28,
-        fp8_slowdown: float = 1.49,
     ) -> None:
-        """Times in seconds, efficiencies as shares of the GPU's peaks."""
-        super().__init__(
-            layout,
-            gpu,
-            weight_dtype=weight_dtype,
-            memory_efficiency=memory_efficiency,
-            gemm_efficiency=gemm_efficiency,
-            attention_efficiency=attention_efficiency,
-            layer_overhead=layer_overhead,
-            prompt_overhead=prompt_overhead,
-            sequence_overhead=sequence_overhead,
-        )
+        """Times in seconds, the rest are factors and shares."""
         check_shares(experts_in_use)
-        check_times(attention_floor, expert_overhead, eager_launch, expert_launch)
-        slower = fp8_slowdown if layout.dtype.startswith("fp8") else 1.0
-        self._read = ceil(self._unlimited.decode * slower / read_speedup)
-        self._mixed = ceil(self._read * (mixed_slowdown - 1))
+        check_times(layer_overhead, expert_overhead, sequence_overhead, fp8_overhead)
+        eight_bit = layout.dtype.startswith("fp8")
+        self._prompt_kernel = prompt_kernel * (fp8_prompt if eight_bit else 1)
+        self._decode_kernel = fp8_decode if eight_bit else 1.0
+        self._mixed_kernel, self._tail = mixed_kernel, 1.0 if eight_bit else tail
+        self._reach = reach(layout, experts_in_use)
+        super().__init__(
+            in_bf16(layout) if eight_bit else layout,
+            gpu,
+            profile=profile,
+            weight_dtype=weight_dtype,
+            block_size=block_size,
+            load="brief",
+        )
         layers = len(layout.model.layers)
-        floor = PICOSECONDS * layers * attention_floor
-        self._floor = ceil(floor)
-        self._floor_per_token = ceil(floor * layout.gpu_bytes_per_token / layers / 25e6)
-        self._in_use = experts_in_use
+        overhead = layer_overhead + (fp8_overhead if eight_bit else 0)
         routed = sum(bool(layer.mlp and layer.mlp.experts) for layer in layout.model.layers)
-        self._step += ceil(PICOSECONDS * routed * expert_overhead)
-        self._launch = ceil(PICOSECONDS * (layers * eager_launch + routed * expert_launch))
-        self._constants: dict[tuple[int, int, int, int], int] = {}
+        self._step = ceil(PICOSECONDS * (layers * overhead + routed * expert_overhead))
+        self._sequence = ceil(PICOSECONDS * sequence_overhead)
+        self._heads = split_heads(layout)
+        self._processors = processors(self.profile)
+        self._scaled: dict[tuple[int, int], Curve] = {}
+        self.label = f"{self.label}, vllm 0.23"
 
     def time(self, shape: BatchShape, steps: int = 1) -> int:
         """Picoseconds of ``steps`` iterations in a row: exactly the sum of the single ones."""
-        decodes, context, prefills, new, _, _, sampled, _ = shape
-        key = (decodes, prefills, new, sampled)
-        constant = self._constants.get(key)
-        if constant is None:
-            constant = self._constants[key] = self._constant(*key)
-        total = self._prompt_steps(shape, steps, constant) if new else steps * constant
-        total += self._read * affine_sum(context, decodes, steps)
-        floor, per_token = self._floor, self._floor_per_token
-        total += clipped_sum(context * per_token, decodes * per_token, floor, steps)
-        if not new and 5 <= decodes <= 64:
-            slow = min(steps, self._mixed_steps(shape))
-            total += self._mixed * affine_sum(context, decodes, slow)
-        for reads in self._limited:
-            limit = decodes * (reads.limit or 0)
-            total += reads.decode * clipped_sum(context, decodes, limit, steps)
+        decodes, _, prefills, new, _, _, sampled, *_ = shape
+        total = steps * self._fixed(decodes, prefills, new, sampled)
+        if new:
+            total += self._prompt_attention(shape, steps)
+        if decodes:
+            total += self._decode_attention(shape, steps)
         return total
 
-    def _prompt_steps(self, shape: BatchShape, steps: int, constant: int) -> int:
-        """Iterations with prompts, apart from the decodes' attention: at least their launch."""
-        new, pairs = shape.prefill_tokens, shape.prefill_pairs
-        if self._limited or shape.decodes + new <= CAPTURED[-1]:
-            return steps * constant + self._prompt_attention(shape, steps)
-        moves = new * new if shape.prefills == 1 else 0
-        pair = self._unlimited.pair
-        return larger_sum(constant + pairs * pair, moves * pair, self._launch, 0, steps)
-
-    def _mixed_steps(self, shape: BatchShape) -> int:
-        """Steps for which the decodes' lengths vary by more than 0.3 of their mean.
-
-        Their variance stays as it is while they all grow, so this ends when the mean is too large.
-        """
-        decodes, context = shape.decodes, shape.context_tokens
-        spread = decodes * shape.context_squares - context * context
-        longest = isqrt(max(0, 100 * spread // 9 - 1))  # of the sum of lengths, to be mixed
-        return max(0, (longest - context) // decodes + 1)
-
-    def _constant(self, decodes: int, prefills: int, new: int, sampled: int) -> int:
+    def _fixed(self, decodes: int, prefills: int, new: int, sampled: int) -> int:
+        """What does not depend on any context."""
         tokens, sequences = decodes + new, decodes + prefills
-        total = self._step + sequences * self._sequence + (self._prompts if new else 0)
-        if not tokens:
-            return total
-        padded = tokens if new else next((size for size in CAPTURED if size >= tokens), tokens)
-        memory, compute = self._weights, padded * self._token
-        for part in self._experts:
-            memory += part.stream * min(1 - part.missed**tokens, self._in_use)
-            compute += part.token * tokens
-        if sampled:
-            memory += self._head
-            compute += sampled * self._row
-        busy = hypot(memory, compute)
-        busy += max(sequences * self._state, tokens * self._recurrence)
-        busy += tokens * (self._write + self._exchange)
-        return total + ceil(busy)
+        padded = next((size for size in CAPTURED if size >= tokens), tokens)
+        total = self._constant(tokens if new else padded, sequences, sampled)
+        return total + self._step + sequences * self._sequence
+
+    def _decode_attention(self, shape: BatchShape, steps: int) -> int:
+        decodes, context, new = shape.decodes, shape.context_tokens, shape.prefill_tokens
+        if new:
+            return self._decode_curve(decodes, -1).total(context, decodes, steps)
+        total = 0
+        while steps:
+            place, lasts = spread_of(shape)
+            here = min(steps, lasts)
+            total += self._decode_curve(decodes, place).total(context, decodes, here)
+            steps, context = steps - here, context + here * decodes
+            shape = grown(shape, here)
+        return total
+
+    def _decode_curve(self, decodes: int, place: int) -> Curve:
+        """Attention by context of a batch as unequal as ``place`` says; -1 beside prompts."""
+        curve = self._scaled.get((decodes, place))
+        if curve is None:
+            factor = self._decode_kernel * self._slowdown(decodes, place)
+            curve = self._decode_table.curve(decodes, decodes, factor)
+            self._scaled[decodes, place] = curve
+        return curve
+
+    def _slowdown(self, decodes: int, place: int) -> float:
+        if place < 0:
+            return self._mixed_kernel
+        if not self._heads:
+            return 1.0
+        uneven = imbalance(decodes, self._heads, place, self._processors)
+        return 1 + self._tail * max(0.0, uneven - MARGIN)
+
+    def settled(self, operator: Operator, x: float, y: float = 0.0) -> Estimate:
+        """Microseconds of all runs of an operator with the engine's kernels."""
+        routed = operator.table == "moe"
+        found = super().settled(operator, min(x, self._reach) if routed else x, y)
+        if operator.per == "prompt":
+            return found.scaled(self._prompt_kernel)
+        if routed or operator.table == "gemm":
+            return no_faster(found, self._sustained(operator, x))
+        return found
+
+    def _sustained(self, operator: Operator, x: float) -> float:
+        """Microseconds of its arithmetic at the rate that the power limit allows for long."""
+        demand = operator.demand(x, 0)
+        rate = self._share_of_peak * peak_flops(self.gpu, demand.dtype)
+        return operator.runs * MICRO * demand.flops / rate
+
+    @cached_property
+    def _share_of_peak(self) -> float:
+        """What the fastest product of the profile keeps up for seconds: the last of its times."""
+        shares = []
+        for one in self.profile.series("gemm_sustained"):
+            m, n, k = one["at"]
+            shares.append(2 * m * n * k * MICRO / one["median"][-1] / self.timed.bf16_flops)
+        return float(max(shares))
+
+
+def no_faster(found: Estimate, least: float) -> Estimate:
+    """The estimate, or the least time if that is longer."""
+    low, high = max(found.low, least), max(found.high, least)
+    return found._replace(time=max(found.time, least), low=low, high=high)
+
+
+def grown(shape: BatchShape, steps: int) -> BatchShape:
+    """The decodes of a batch after some steps."""
+    decodes, context, squares = shape.decodes, shape.context_tokens, shape.context_squares
+    return shape._replace(
+        context_tokens=context + steps * decodes,
+        context_squares=squares + steps * (2 * context + steps * decodes),
+    )
+
+
+def in_bf16(layout: KVLayout) -> KVLayout:
+    """The same placement with KV as wide as activations."""
+    shards, stages = layout.tensor_parallel, layout.pipeline_parallel
+    state = next(name for name, size in STATE_BYTES.items() if size == layout.state_bytes)
+    return KVLayout(layout.model, "bf16", shards, stages, state_dtype=state)
+
+
+def split_heads(layout: KVLayout) -> int:
+    """KV heads on a GPU of the layers whose attention is split by context; 0 for latent attention."""
+    kinds = [layer.attention for layer in layout.model.layers if layer.attention is not None]
+    heads = [one.kv_heads for one in kinds if one.kind not in ("latent", "compressed")]
+    return max(1, heads[0] // layout.tensor_parallel) if heads else 0
+
+
+def processors(profile: Profile) -> int:
+    """Multiprocessors of the GPU that was measured."""
+    return int(profile.runs[0]["multiprocessors"])
+
+
+def reach(layout: KVLayout, in_use: float) -> float:
+    """Tokens that, choosing evenly, reach a share of the routed experts."""
+    routed = [layer.mlp for layer in layout.model.layers if layer.mlp and layer.mlp.experts]
+    if not routed or in_use >= 1:
+        return inf
+    return log(1 - in_use) / log(1 - routed[0].top_k / routed[0].experts)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from simpy import Event
 
 from kvsim.core import Sequence, picoseconds
 from kvsim.protocols import Allocator, Batch, CostModel, Outcome, Scheduler
 from kvsim.simulation.events import ARRIVAL, Call, start_of
+from kvsim.simulation.host import HostCosts
 from kvsim.simulation.replica import Replica
 
 
@@ -30,27 +31,10 @@ class PipelinedScheduler(Scheduler, Protocol):
         ...
 
 
-class HostCosts(NamedTuple):
-    """What an engine's processes take beside the GPU, seconds."""
-
-    front_end: float = 0.0
-    """From the last call of a burst until the front end hands the burst over to the engine."""
-    longest_burst: float = 0.02
-    """How long calls that follow one another closely may hold back the first of them."""
-    front_end_per_token: float = 0.0
-    """What each token of a prompt adds for its request."""
-    to_client: float = 0.0
-    """From the end of an iteration until a client sees its tokens."""
-    wake: float = 0.0
-    """From the first request of an idle engine to its first iteration."""
-    idle_launch: float = 0.0
-    """Launching that first iteration; the one after it is scheduled when this is done."""
-
-
 class Flight:
     """A batch on its way through the engine."""
 
-    __slots__ = ("batch", "outcome", "start", "steps", "waiting")
+    __slots__ = ("batch", "end", "outcome", "start", "steps", "waiting")
 
     def __init__(self, batch: Batch, waiting: int) -> None:
         self.batch = batch
@@ -58,6 +42,9 @@ class Flight:
         self.waiting = waiting
         """Requests that were left waiting when it was scheduled."""
         self.start = 0
+        """When the GPU begins it: before its last kernel is launched, unless it is one graph."""
+        self.end = 0
+        """When the GPU ends it, which is seen once the batch after it is launched."""
         self.outcome: Outcome | None = None
         """Known once its last iteration has begun."""
 
@@ -67,7 +54,8 @@ class Pipelined(Replica):
 
     When an iteration begins, the one after it is scheduled. So a request that arrives waits for the
     rest of the running iteration and for the whole next one; and whoever gets its last token keeps
-    its seat and memory until that token is seen, which is after the next iteration was scheduled.
+    its seat and memory until that token is seen, which is after the next iteration was scheduled
+    and launched.
     """
 
     scheduler: PipelinedScheduler
@@ -159,34 +147,48 @@ class Pipelined(Replica):
 
     def _wake(self, _: Event) -> None:
         """The first iteration after idling takes long to launch; only then is the next scheduled."""
-        self._schedule(self._env.now, launch=picoseconds(self._host.idle_launch))
+        self._schedule(self._env.now, wait=picoseconds(self._host.idle_launch))
 
-    def _schedule(self, now: int, launch: int = 0) -> None:
+    def _schedule(self, now: int, wait: int = 0) -> None:
         flight = self._decide(now)
         self._flight = self._next = None
         if flight is None:
             self._observer.idle(self.index, self.allocator)
         else:
-            self._take_off(flight, now, launch)
+            launch = max(wait, self._host.launches.time(flight.batch.shape))
+            self._take_off(flight, now, now, launch=launch)
 
     def _decide(self, now: int) -> Flight | None:
         batch = self.scheduler.schedule(now)
         return Flight(batch, self.scheduler.waiting_count) if batch is not None else None
 
-    def _take_off(self, flight: Flight, now: int, launch: int = 0) -> None:
+    def _take_off(self, flight: Flight, now: int, start: int, *, launch: int = 0) -> None:
+        """An iteration begins, whose first kernels the GPU has had since ``start``.
+
+        Where it was not launched before, ``launch`` passes until the next one is scheduled.
+        """
         self._flight, self._following = flight, None
-        self._start = flight.start = now
+        self._start, flight.start = now, start
         self._held = self.allocator.held_slots
+        if flight.steps > 1 and (launch or start < now or self._launch_bound(flight)):
+            flight.steps = 1  # the host decides how long it takes
         if flight.steps > 1:
             self._begin_last(flight)
         elif launch:
-            end = now + self._cost_model.time(flight.batch.shape, 1)
-            self._plan(min(now + launch, end), self._launched)
+            shape = flight.batch.shape
+            least = now + self._host.launches.time(shape)
+            end = max(least, now + self._cost_model.time(shape, 1))
+            self._plan(min(now + launch, end), partial(self._launched, least=least))
         else:
             self._prefetch(now)
 
-    def _launched(self, _: Event) -> None:
-        self._prefetch(self._env.now)
+    def _launch_bound(self, flight: Flight) -> bool:
+        """Whether launching an iteration takes longer than the GPU takes for the one before it."""
+        shape = flight.batch.shape
+        return self._host.launches.time(shape) > self._cost_model.time(shape, 1)
+
+    def _launched(self, _: Event, *, least: int = 0) -> None:
+        self._prefetch(self._env.now, least)
 
     def _begin_last(self, flight: Flight) -> None:
         """Wait until the last iteration of a leap begins."""
@@ -195,15 +197,19 @@ class Pipelined(Replica):
         last = flight.start + self._cost_model.time(flight.batch.shape, flight.steps - 1)
         self._plan(last, self._launched)
 
-    def _prefetch(self, now: int) -> None:
-        """The last iteration of the batch begins: schedule what follows it."""
+    def _prefetch(self, now: int, least: int = 0) -> None:
+        """The last iteration of the batch begins: schedule and launch what follows it."""
         flight = self._flight
         assert flight is not None
         flight.outcome = self.scheduler.commit(flight.batch, flight.steps)
         self.scheduler.linger(flight.outcome)
-        self._following = self._decide(now)
-        end = flight.start + self._cost_model.time(flight.batch.shape, flight.steps)
-        self._next = Call(self._env, end, self._end, self._finish)
+        self._following = following = self._decide(now)
+        took = self._cost_model.time(flight.batch.shape, flight.steps)
+        flight.end = max(flight.start + took, least, self._start + 1)
+        seen = flight.end
+        if following is not None:
+            seen = max(seen, now + self._host.launches.time(following.batch.shape))
+        self._next = Call(self._env, seen, self._end, self._finish)
 
     def _finish(self, _: Event) -> None:
         now, flight = self._env.now, self._flight
@@ -214,13 +220,15 @@ class Pipelined(Replica):
         self._report(flight.batch, flight.steps, flight.waiting, finished, seen)
         self._flight = None
         if self._env.has_more_now:
-            self._plan(now, self._go_on)
+            self._plan(now, partial(self._go_on, flight.end))
         else:
-            self._go_on()
+            self._go_on(flight.end)
 
-    def _go_on(self, _: Event | None = None) -> None:
-        """The next batch, if there is one, begins now."""
-        if self._following is not None:
-            self._take_off(self._following, self._env.now)
+    def _go_on(self, end: int, _: Event | None = None) -> None:
+        """The next batch, if there is one, begins now, or has since the GPU was free."""
+        now, following = self._env.now, self._following
+        if following is None:
+            self._schedule(now)
         else:
-            self._schedule(self._env.now)
+            streams = self._host.launches.streams(following.batch.shape)
+            self._take_off(following, now, end if streams else now)

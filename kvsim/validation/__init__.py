@@ -10,6 +10,7 @@ from kvsim.validation.measured import RunReport, check_measured
 from kvsim.validation.radix import check_radix
 from kvsim.validation.reference import Verdict, load_reference
 from kvsim.validation.scheduler import check_scheduler
+from kvsim.validation.vllm_run import read_vllm_run
 
 __all__ = ["RunReport", "Verdict", "summary", "validate", "worst"]
 
@@ -27,7 +28,7 @@ def validate(
     if "rows" in recording:
         return check_radix(recording, path, workload)
     if "info" in recording:
-        return check_measured(recording, path, workload)
+        return check_measured(read_vllm_run(recording, path, workload))
     return check_scheduler(recording, path, workload, leaps=leaps)
 
 

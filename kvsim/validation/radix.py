@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvsim.core import Request
+from kvsim.core import Request, picoseconds
 from kvsim.errors import TraceError
-from kvsim.memory.eviction import LRU, EvictionPolicy
+from kvsim.memory.eviction import LRU, EvictionPolicy, EvictionQueue
 from kvsim.memory.radix_tree import RadixTree, content_of
 from kvsim.validation.reference import Mismatch, Verdict, beside, number, rows
 from kvsim.workload import open_trace
@@ -36,7 +36,7 @@ def replay_sequential(
     requests: Iterable[Request],
     capacity_tokens: int,
     page_size: int,
-    policy: EvictionPolicy | None = None,
+    policy: EvictionPolicy | EvictionQueue | None = None,
 ) -> Iterator[Decision]:
     """Drive a tree of ``capacity_tokens`` tokens with one request after the other.
 
@@ -47,6 +47,7 @@ def replay_sequential(
     tree = RadixTree(page_size, policy or LRU())
     for request in requests:
         content = content_of(request)
+        tree.serve(picoseconds(request.arrival or 0), request.prompt_tokens)
         prompt, tokens = request.prompt_tokens, request.prompt_tokens + request.output_tokens
         prefix = tree.find(content, prompt)
         held = tree.use(prefix)

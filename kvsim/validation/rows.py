@@ -15,6 +15,7 @@ from kvsim.core import PICOSECONDS, BatchShape, Request, Sequence, picoseconds
 from kvsim.protocols import Batch, CostModel
 from kvsim.routing import RoundRobin
 from kvsim.simulation.cluster import simulate
+from kvsim.simulation.host import Launches
 from kvsim.simulation.pipelined import Flight, Pipelined
 from kvsim.simulation.silent import Silent
 
@@ -61,9 +62,9 @@ class Forced(Pipelined):
         self.shapes: list[tuple[int, int, BatchShape]] = []
         """Start and end in picoseconds, and what was computed."""
 
-    def _take_off(self, flight: Flight, now: int, launch: int = 0) -> None:
+    def _take_off(self, flight: Flight, now: int, start: int, *, launch: int = 0) -> None:
         self._times.begin(now)
-        super()._take_off(flight, now, launch)
+        super()._take_off(flight, now, start, launch=launch)
 
     def _report(
         self, batch: Batch, steps: int, waiting: int, finished: list[Sequence], seen: int
@@ -106,23 +107,41 @@ class StepError(NamedTuple):
         return self.predicted / self.measured - 1
 
 
-def step_errors(
-    shapes: Seq[tuple[int, int, BatchShape]], recorded: int, cost: CostModel
-) -> dict[str, StepError]:
-    """The model's error by kind of batch, over iterations between two others of the same kind.
+class Step(NamedTuple):
+    """An iteration between two others of its kind: what it computed, recorded and modelled seconds.
 
     A recorded time contains the launch of the next batch, so those beside a change of kind mislead.
     """
-    sums: dict[str, list[float]] = {}
-    known = shapes[:recorded]
+
+    shape: BatchShape
+    measured: float
+    predicted: float
+
+
+def steady(
+    shapes: Seq[tuple[int, int, BatchShape]], recorded: int, cost: CostModel, launches: Launches
+) -> list[Step]:
+    """The iterations that a step-time model can be held against.
+
+    The model's time is that of the GPU, or of launching it if that takes longer.
+    """
+    known, found = shapes[:recorded], []
     for before, (start, end, shape), after in zip(known, known[1:], known[2:], strict=False):
-        name = kind(shape)
-        if before[1] == start and kind(before[2]) == name == kind(after[2]):
-            total = sums.setdefault(name, [0, 0.0, 0.0])
-            total[0] += 1
-            total[1] += (end - start) / PICOSECONDS
-            total[2] += cost.time(shape) / PICOSECONDS
-    return {name: StepError(int(n), m, p) for name, (n, m, p) in sorted(sums.items())}
+        if before[1] == start and kind(before[2]) == kind(shape) == kind(after[2]):
+            model = max(cost.time(shape), launches.time(shape))
+            found.append(Step(shape, (end - start) / PICOSECONDS, model / PICOSECONDS))
+    return found
+
+
+def step_errors(steps: Seq[Step]) -> dict[str, StepError]:
+    """The model's error by kind of batch."""
+    kinds: dict[str, list[Step]] = {}
+    for step in steps:
+        kinds.setdefault(kind(step.shape), []).append(step)
+    return {
+        name: StepError(len(some), sum(s.measured for s in some), sum(s.predicted for s in some))
+        for name, some in sorted(kinds.items())
+    }
 
 
 def kind(shape: BatchShape) -> str:

@@ -23,8 +23,12 @@ class Engine(NamedTuple):
     """Name of the order in which its free blocks are reused."""
     host: Mapping[str, float]
     """Delays of its processes, seconds."""
+    launch: Mapping[str, float]
+    """What launching a batch takes for each layer, seconds."""
     step: Mapping[str, float]
     """Constants of its iterations."""
+    step_doubt: float
+    """Relative error of step times that was seen on runs which nothing was fitted to."""
 
 
 def engine_names() -> list[str]:

@@ -1,0 +1,137 @@
+"""Every metric of a run, as measured and as predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kvsim.validation.measurement import Measurement, Tick
+from kvsim.validation.observed import Observed, Outcome
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+PERCENTILES = (50, 90, 99)
+
+
+class Side(NamedTuple):
+    """One side of a comparison: what was measured, or what was predicted."""
+
+    outcomes: list[Outcome]
+    gaps: Floats | None
+    counts: Floats
+    """How often each gap occurs."""
+    usages: list[tuple[float, float]]
+    """Seconds, and the share of the KV memory that was held during them."""
+    peak: float | None
+    """Highest share of the KV memory."""
+    iterations: int | None
+    preemptions: int | None
+    waiting: int | None
+    """Most requests that waited at once, of an engine whose iterations were not recorded."""
+
+
+def measured(run: Measurement) -> Side:
+    """The side of the real engine, up to the end of the last request with a record."""
+    import numpy as np
+
+    ticks = [tick for tick in run.ticks if tick.time <= run.end + SLACK]
+    known = [tick.kv_usage for tick in ticks if tick.kv_usage is not None]
+    return Side(
+        [run.outcomes[row] for row in sorted(run.outcomes)],
+        run.gaps,
+        np.ones(0 if run.gaps is None else len(run.gaps)),
+        held_over(ticks) if known else [],
+        max(known, default=None),
+        len([row for row in run.rows if row.end <= run.end + SLACK]) or None,
+        run.preemptions,
+        None if run.rows else max(tick.waiting for tick in ticks),
+    )
+
+
+SLACK = 0.01
+"""Seconds by which the log of an iteration may be later than its last token at the client."""
+
+
+def held_over(ticks: Iterable[Tick]) -> list[tuple[float, float]]:
+    """Shares of the memory between ticks while the engine is busy."""
+    return [
+        (after.time - before.time, after.kv_usage or 0.0)
+        for before, after in pairwise(ticks)
+        if before.running
+    ]
+
+
+def predicted(run: Measurement, seen: Observed) -> Side:
+    """The simulated side, up to the end of the same requests."""
+    import numpy as np
+
+    outcomes = [seen.requests[row] for row in sorted(run.outcomes)]
+    end = max(outcome.submit + outcome.e2e for outcome in outcomes)
+    stretches = [stretch for stretch in seen.stretches if stretch.start < end]
+    gaps = np.array([gap[:2] for gap in seen.gaps if gap[2] <= end + SLACK])
+    return Side(
+        outcomes,
+        gaps[:, 0],
+        gaps[:, 1],
+        [(stretch.end - stretch.start, stretch.kv_usage) for stretch in stretches],
+        max(stretch.kv_usage for stretch in stretches),
+        sum(stretch.steps for stretch in stretches),
+        stretches[-1].preemptions,
+        max(stretch.waiting for stretch in stretches),
+    )
+
+
+def values(side: Side) -> dict[str, float]:
+    """All metrics that a side has, seconds and shares."""
+    table = latencies(side.outcomes)
+    if side.gaps is not None:
+        for percent in (50, 99):
+            table[f"itl_p{percent}"] = weighted(side.gaps, side.counts, percent)
+    first = min(outcome.submit for outcome in side.outcomes)
+    duration = max(outcome.submit + outcome.e2e for outcome in side.outcomes) - first
+    table["output_throughput"] = sum(outcome.output for outcome in side.outcomes) / duration
+    table["duration"] = duration
+    if side.usages and side.peak is not None:
+        table["peak_kv_usage"] = side.peak
+        table["mean_kv_usage"] = mean(side.usages)
+    table["cached_tokens"] = sum(outcome.cached for outcome in side.outcomes)
+    if side.waiting is not None:
+        table["max_waiting"] = side.waiting
+    if side.iterations is not None:
+        table["iterations"] = side.iterations
+    if side.preemptions is not None:
+        table["preemptions"] = side.preemptions
+    return table
+
+
+def latencies(outcomes: Iterable[Outcome]) -> dict[str, float]:
+    """TTFT, TPOT and E2E, seconds: mean and percentiles, of answers longer than a token."""
+    import numpy as np
+
+    longer = [outcome for outcome in outcomes if outcome.output > 1]
+    table = {}
+    for name in ("ttft", "tpot", "e2e"):
+        found = np.array([getattr(outcome, name) for outcome in longer])
+        table[f"{name}_mean"] = float(found.mean())
+        for percent in PERCENTILES:
+            table[f"{name}_p{percent}"] = float(np.percentile(found, percent))
+    return table
+
+
+def mean(weighed: Seq[tuple[float, float]]) -> float:
+    """Mean of values, each weighed by its seconds."""
+    return sum(span * value for span, value in weighed) / sum(span for span, _ in weighed)
+
+
+def weighted(found: Floats, counts: Floats, percent: float) -> float:
+    """Percentile of values that occur several times each."""
+    import numpy as np
+
+    order = np.argsort(found)
+    share = np.cumsum(counts[order]) / counts.sum()
+    return float(found[order][np.searchsorted(share, percent / 100)])

@@ -1,0 +1,84 @@
+"""What a simulated engine shows to its clients and in its log."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kvsim.core import PICOSECONDS, Request, Sequence
+from kvsim.errors import TraceError
+from kvsim.protocols import Allocator, Leap
+from kvsim.simulation.silent import Silent
+
+
+class Outcome(NamedTuple):
+    """What a client saw of one request, seconds since its call; and its counters."""
+
+    submit: float
+    ttft: float
+    e2e: float
+    output: int
+    cached: int
+
+    @property
+    def tpot(self) -> float:
+        """Time per output token after the first, seconds."""
+        return (self.e2e - self.ttft) / (self.output - 1)
+
+
+class Stretch(NamedTuple):
+    """Equal iterations: their start and end in seconds, and the state that they leave."""
+
+    start: float
+    end: float
+    steps: int
+    decodes: int
+    kv_usage: float
+    waiting: int
+    running: int
+    preemptions: int
+    """So far, of all replicas."""
+
+
+class Observed(Silent):
+    """Notes requests and iterations; times are multiplied by ``slowness``."""
+
+    def __init__(self, slowness: float = 1.0) -> None:
+        self.requests: dict[int, Outcome] = {}
+        self.gaps: list[tuple[float, int, float]] = []
+        """Seconds between tokens, how often, and when."""
+        self.stretches: list[Stretch] = []
+        self._preempted: dict[int, int] = {}
+        self._second = PICOSECONDS / slowness
+
+    def leap(self, leap: Leap, allocator: Allocator) -> None:
+        """Note the iterations."""
+        usage = (leap.held + allocator.held_slots) / 2 / allocator.total_slots
+        start, end = leap.start / self._second, leap.end / self._second
+        decodes = leap.shape.decodes
+        self._preempted[leap.replica] = leap.preemptions
+        state = (usage, leap.waiting, leap.running, sum(self._preempted.values()))
+        self.stretches.append(Stretch(start, end, leap.steps, decodes, *state))
+        if decodes:
+            self.gaps.append(((end - start) / leap.steps, decodes * leap.steps, end))
+
+    def gap(self, picoseconds: int) -> None:
+        """Note a gap that a preemption tore."""
+        now = self.stretches[-1].end if self.stretches else 0.0
+        self.gaps.append((picoseconds / self._second, 1, now))
+
+    def finished(self, sequence: Sequence, replica: int) -> None:
+        """Note what its client saw."""
+        assert sequence.first_token is not None
+        assert sequence.finished is not None
+        called = sequence.arrival
+        self.requests[sequence.request.row] = Outcome(
+            called / self._second,
+            (sequence.first_token - called) / self._second,
+            (sequence.finished - called) / self._second,
+            sequence.request.output_tokens,
+            sequence.cached_tokens,
+        )
+
+    def rejected(self, request: Request, replica: int, arrival: int, reason: str) -> None:
+        """A request that the engine served cannot be refused."""
+        raise TraceError(f"request {request.row}: {reason}, yet the engine has served it")
