@@ -74,39 +74,12 @@ def norm_work(arena: Arena, tokens: int, width: int) -> Work:
     return Work(lambda i: add_norm(x, residual, weight, out))
 
 
-@triton.jit
-def _norm_kernel(x, residual, weight, out, width, SIZE: tl.constexpr):
-    at = tl.arange(0, SIZE)
-    inside = at < width
-    row = tl.program_id(0).to(tl.int64) * width
-    total = tl.load(x + row + at, mask=inside, other=0.0).to(tl.float32)
-    total += tl.load(residual + row + at, mask=inside, other=0.0).to(tl.float32)
-    tl.store(residual + row + at, total, mask=inside)
-    norm = tl.rsqrt(tl.sum(total * total) / width + 1e-6)
-    scaled = total * norm * tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + row + at, scaled, mask=inside)
-
-
 def rope_work(arena: Arena, tokens: int, width: int) -> Work:
     """Rotary positions of queries and keys together, in place; ``width`` is all their heads."""
     heads = max(1, width // HEAD_DIM)
     x, turns = arena.activations(tokens, heads, HEAD_DIM), arena.activations(4096, HEAD_DIM)
     positions = torch.arange(tokens, device=arena.device) % 4096
     return Work(lambda i: rotate(x, turns, positions))
-
-
-@triton.jit
-def _rope_kernel(x, turns, positions, heads, HEADS: tl.constexpr, HALF: tl.constexpr):
-    token, half = tl.program_id(0), tl.arange(0, HALF)
-    head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
-    angle = turns + tl.load(positions + token) * 2 * HALF + half
-    cos, sin = tl.load(angle).to(tl.float32), tl.load(angle + HALF).to(tl.float32)
-    first = x + (token.to(tl.int64) * heads + head[:, None]) * 2 * HALF + half[None, :]
-    inside = (head < heads)[:, None]
-    a = tl.load(first, mask=inside, other=0.0).to(tl.float32)
-    b = tl.load(first + HALF, mask=inside, other=0.0).to(tl.float32)
-    tl.store(first, a * cos[None, :] - b * sin[None, :], mask=inside)
-    tl.store(first + HALF, b * cos[None, :] + a * sin[None, :], mask=inside)
 
 
 def silu_work(arena: Arena, tokens: int, width: int) -> Work:
@@ -116,22 +89,6 @@ def silu_work(arena: Arena, tokens: int, width: int) -> Work:
     return Work(lambda i: silu(x, out))
 
 
-def silu(x: Tensor, out: Tensor) -> None:
-    """``out = silu(x[:, :width]) * x[:, width:]``."""
-    tokens, width = out.shape
-    _silu_kernel[(tokens, triton.cdiv(width, 512))](x, out, width, SIZE=512, num_warps=4)
-
-
-@triton.jit
-def _silu_kernel(x, out, width, SIZE: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    at = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
-    inside = at < width
-    gate = tl.load(x + row * 2 * width + at, mask=inside, other=0.0).to(tl.float32)
-    up = tl.load(x + row * 2 * width + width + at, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + row * width + at, gate / (1 + tl.exp(-gate)) * up, mask=inside)
-
-
 def embedding_work(arena: Arena, tokens: int, width: int) -> Work:
     """Rows of an embedding of 32,768 words (or as many as there is room for)."""
     words = min(32768, arena.numbers.numel() // width)
@@ -139,14 +96,6 @@ def embedding_work(arena: Arena, tokens: int, width: int) -> Work:
     ids = torch.randint(words, (tokens,), device=arena.device, generator=arena.generator)
     out = table.new_empty(tokens, width)
     return Work(lambda i: embed(table, ids, out))
-
-
-@triton.jit
-def _row_kernel(table, ids, out, width, SIZE: tl.constexpr):
-    token = tl.program_id(0).to(tl.int64)
-    at = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
-    row = tl.load(table + tl.load(ids + token) * width + at, mask=at < width, other=0.0)
-    tl.store(out + token * width + at, row, mask=at < width)
 
 
 def sample_work(arena: Arena, rows: int, vocab: int) -> Work:
