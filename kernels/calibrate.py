@@ -211,7 +211,9 @@ def run_series(tables: Profile, series: Series, watch: Stopwatch) -> list[str]:
             try:
                 work = series.prepare(x)
                 timed = (
-                    watch.time(work, heat=series.heat) if series.graph else watch.time_events(work)
+                    watch.time(work, heat=series.heat, rest=series.rest)
+                    if series.graph
+                    else watch.time_events(work)
                 )
             except (RuntimeError, TritonError) as error:
                 failed.append(f"{series.operator} {series.at} {x}: {str(error).strip()[:200]}")

@@ -17,6 +17,26 @@ from .series import Scope, Series, thinned
 from .timing import Work, rotations
 
 CONTEXTS = (16, 128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+FINE = (
+    16,
+    128,
+    512,
+    1024,
+    2048,
+    3072,
+    4096,
+    6144,
+    8192,
+    12288,
+    16384,
+    24576,
+    32768,
+    49152,
+    65536,
+    131072,
+)
+"""The same for few units, whose time turns on how their tiles share out among the processors."""
+FEW_UNITS = 8
 UNITS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 """Sequences times kv heads."""
 DECODES = (
@@ -68,7 +88,8 @@ def decode_grid(arena: Arena, scope: Scope) -> Iterator[Series]:
     for kind in DECODES[: 9 if scope == "full" else 2]:
         few = kind[1] != 16 or kind[2] != 128
         for units in thinned(UNITS[::2] if few else UNITS, scope, 3):
-            yield decode_series(arena, *kind, *sizes(units), thinned(CONTEXTS, scope))
+            contexts = FINE if units <= FEW_UNITS and scope == "full" else thinned(CONTEXTS, scope)
+            yield decode_series(arena, *kind, *sizes(units), contexts)
     for cv in (50, 100, 200) if scope == "full" else (100,):
         for units in (64, 256, 1024):
             yield mixed_series(arena, cv, *sizes(units))

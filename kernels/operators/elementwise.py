@@ -14,14 +14,34 @@ from .arena import Arena
 from .series import Scope, Series, thinned
 from .timing import Work, rotations
 
-TOKENS = (1, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+TOKENS = (
+    1,
+    4,
+    8,
+    16,
+    32,
+    64,
+    128,
+    256,
+    512,
+    1024,
+    1536,
+    2048,
+    3072,
+    4096,
+    6144,
+    8192,
+    12288,
+    16384,
+)
 WIDTHS = {
-    "rms_norm": (1024, 2048, 4096, 5120, 7168, 8192, 16384),
-    "rope": (1024, 2560, 5120, 10240),
-    "silu_mul": (1024, 4096, 14336, 28672),
-    "embedding": (1024, 4096, 8192),
-    "kv_write": (128, 512, 1024, 4096),
+    "rms_norm": (1024, 1152, 2048, 2304, 3072, 4096, 4352, 5120, 7168, 8192, 8448, 16384),
+    "rope": (1024, 1536, 2560, 3584, 5120, 7168, 10240),
+    "silu_mul": (1024, 2048, 4096, 8192, 14336, 28672),
+    "embedding": (1024, 2048, 4096, 8192),
+    "kv_write": (128, 256, 512, 1024, 2048, 4096),
 }
+"""Elements a token; for the norm also those just above a power of two, up to which its kernel pads."""
 VOCABS, ROWS = (32000, 64000, 128256, 152064, 256000), (1, 4, 16, 64, 128, 256, 512, 1024)
 HEAD_DIM = 128
 

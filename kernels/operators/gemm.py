@@ -7,6 +7,7 @@ clock at the top, while seconds of large products lower it by a fifth.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -54,10 +55,19 @@ MODEL_WEIGHTS = (
 LARGEST = 16384 * 8192 * 8192
 """Multiply-adds of the largest product that is timed; beyond it time is proportional."""
 LARGEST_WEIGHTS = 2**30
-COOL, HOT = 1e-3, 8e-3
-"""Seconds of load before a point is timed."""
-ALONE = 0.25
-"""The same for a hot point whose neighbours in time are no products of its size."""
+
+
+class Pace(NamedTuple):
+    """Seconds of idleness, then of load, before a point is timed."""
+
+    rest: float
+    heat: float
+
+
+COOL, HOT = Pace(8e-3, 1e-3), Pace(0.0, 8e-3)
+"""Without rest, one right after another, products of 256 to 512 rows came out a tenth slower."""
+ALONE = Pace(0.0, 0.25)
+"""For a hot point whose neighbours in time are no products of its size."""
 
 
 def few_rows(arena: Arena, scope: Scope, held_out: bool) -> Iterator[Series]:
@@ -79,26 +89,26 @@ def products(arena: Arena, scope: Scope, held_out: bool, *, few: bool) -> Iterat
     yield from grid(arena, scope, few=few)
     if scope == "full":
         for n, k in MODEL_WEIGHTS:
-            rows, heat = (MODEL_FEW, COOL) if few else (MODEL_MANY, HOT)
-            yield bf16(arena, n, k, rows, heat)._replace(operator="gemm_model")
+            rows, pace = (MODEL_FEW, COOL) if few else (MODEL_MANY, HOT)
+            yield bf16(arena, n, k, rows, pace)._replace(operator="gemm_model")
 
 
 def grid(arena: Arena, scope: Scope, *, few: bool) -> Iterator[Series]:
     """All weights, with few or many rows."""
-    rows, heat = thinned(FEW if few else MANY, scope, 3), COOL if few else HOT
+    rows, pace = thinned(FEW if few else MANY, scope, 3), COOL if few else HOT
     for n in thinned(N, scope, 3):
         for k in thinned(K, scope, 3):
             if n * k <= 28672 * 8192:
-                yield bf16(arena, n, k, rows, heat)
+                yield bf16(arena, n, k, rows, pace)
     if arena.device.type != "cuda":
         return
     for n in thinned(HEAD_N, scope, 3):
         for k in thinned(HEAD_K, scope, 2):
             if n * k <= LARGEST_WEIGHTS:
-                yield bf16(arena, n, k, rows if few else HEAD_MANY, heat)
+                yield bf16(arena, n, k, rows if few else HEAD_MANY, pace)
     for n in thinned(FP8_N, scope, 3):
         for k in thinned(FP8_K, scope, 3):
-            yield fp8(arena, n, k, thinned(FP8_FEW if few else FP8_MANY, scope, 2), heat)
+            yield fp8(arena, n, k, thinned(FP8_FEW if few else FP8_MANY, scope, 2), pace)
 
 
 def random_shapes(arena: Arena, scope: Scope, *, few: bool) -> Iterator[Series]:
@@ -125,7 +135,7 @@ def random_rows(arena: Arena, scope: Scope, *, few: bool) -> Iterator[Series]:
             yield bf16(arena, n, k, (m,), COOL if few else ALONE)._replace(operator="gemm_model")
 
 
-def bf16(arena: Arena, n: int, k: int, rows: tuple[int, ...], heat: float) -> Series:
+def bf16(arena: Arena, n: int, k: int, rows: tuple[int, ...], pace: Pace) -> Series:
     """One weight matrix over rows."""
     sets = rotations(2 * n * k)
 
@@ -136,10 +146,10 @@ def bf16(arena: Arena, n: int, k: int, rows: tuple[int, ...], heat: float) -> Se
         return Work(lambda i: torch.mm(x, weights[i % len(weights)], out=out), len(weights))
 
     fitting = tuple(m for m in rows if m * n * k <= LARGEST)
-    return Series("gemm", ("bf16", n, k), fitting, prepare, heat)
+    return Series("gemm", ("bf16", n, k), fitting, prepare, pace.heat, pace.rest)
 
 
-def fp8(arena: Arena, n: int, k: int, rows: tuple[int, ...], heat: float) -> Series:
+def fp8(arena: Arena, n: int, k: int, rows: tuple[int, ...], pace: Pace) -> Series:
     """The same in fp8 with a scale per row of either side."""
     sets = rotations(n * k)
 
@@ -158,4 +168,4 @@ def fp8(arena: Arena, n: int, k: int, rows: tuple[int, ...], heat: float) -> Ser
         return Work(launch, len(weights))
 
     fitting = tuple(m for m in rows if m * n * k <= LARGEST)
-    return Series("gemm", ("fp8", n, k), fitting, prepare, heat)
+    return Series("gemm", ("fp8", n, k), fitting, prepare, pace.heat, pace.rest)

@@ -24,6 +24,8 @@ class Series(NamedTuple):
     """Work of the point ``x``."""
     heat: float = 2e-3
     """Seconds of load before a point is timed."""
+    rest: float = 0.0
+    """Seconds of idleness before that load."""
     graph: bool = True
 
 

@@ -51,8 +51,8 @@ class Stopwatch:
         self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
         self._kept: torch.cuda.CUDAGraph | None = None
 
-    def time(self, work: Work, *, heat: float = 2e-3) -> Timing:
-        """Time one launch; the card is kept busy with it for ``heat`` seconds before."""
+    def time(self, work: Work, *, heat: float = 2e-3, rest: float = 0.0) -> Timing:
+        """Time one launch; the card idles ``rest`` seconds, then runs it for ``heat`` seconds before."""
         if self.device.type != "cuda":
             return summary([host_time(work) for _ in range(3)])
         for i in range(min(2, work.sets)):
@@ -65,6 +65,7 @@ class Stopwatch:
             launches *= min(512, int(self._graph_time / once) + 1)
             graph = self._capture(work, launches)
             once = min(self._replays(graph, 2))
+        time.sleep(rest)
         for _ in range(min(400, int(heat / once))):
             graph.replay()
         repeats = max(5, min(25, int(self._span / once)))
