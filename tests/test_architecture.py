@@ -47,6 +47,7 @@ MAY_IMPORT = {
 everything but the command line."""
 
 AT_THE_TOP = {
+    "advice",
     "compose",
     "execution",
     "planning",

@@ -37,8 +37,9 @@ COMMANDS = {
     "show": Lazy("kvsim.cli.show:show", "Print the summary of a finished run."),
     "sweep": Lazy("kvsim.cli.sweep:app", "Run many configurations of a matrix; resumable."),
     "plan": Lazy("kvsim.cli.plan:plan", "Find the cheapest fleet that serves a trace in time."),
-    "dashboard": Lazy(
-        "kvsim.cli.dashboard:dashboard", "Show runs, sweeps and plans in a browser."
+    "dashboard": Lazy("kvsim.cli.dashboard:dashboard", "Show runs, sweeps and plans in a browser."),
+    "recommend": Lazy(
+        "kvsim.cli.recommend:recommend", "Say which techniques help which kind of use."
     ),
     "size": Lazy("kvsim.cli.size:size", "Size the KV cache of a model on a GPU."),
     "step-time": Lazy(

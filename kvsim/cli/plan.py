@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +14,7 @@ from kvsim.cli.common import with_scenario
 from kvsim.cli.groups import grouped
 from kvsim.cli.output import PIPE_WIDTH, Output
 from kvsim.cli.plan_flags import Money, Wanted, asked, names
+from kvsim.cli.remember import Remember
 from kvsim.errors import ConfigError, SloError
 from kvsim.scenario import Scenario
 
@@ -30,6 +29,7 @@ def plan(
     trace: Annotated[str, typer.Argument(help="A request trace.")],
     wanted: Wanted,
     money: Money,
+    remember: Remember,
     gpu: Annotated[str | None, asked(help="GPU types to choose from, by commas.")] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes; without, one for each CPU.")
@@ -37,12 +37,6 @@ def plan(
     report: Annotated[
         list[Path] | None, asked(help="Write a report: .html, .md or .json. Repeatable.")
     ] = None,
-    cache: Annotated[
-        Path | None, asked(help="Folder that remembers replays, instead of the user's cache.")
-    ] = None,
-    no_cache: Annotated[
-        bool, asked("--no-cache", help="Remember no replays, and use none.")
-    ] = False,
     *,
     scenario: Scenario,
     output: Output,
@@ -51,28 +45,8 @@ def plan(
     if output == "csv":
         raise ConfigError("a plan is printed as table or json; --report writes files")
     question = asking(scenario, trace, names(gpu or scenario.gpu), wanted, money)
-    with archive(cache, needless=no_cache) as replays:
+    with remember.opened() as replays:
         answer(question, jobs or os.cpu_count() or 1, report or [], output, replays)
-
-
-@contextmanager
-def archive(folder: Path | None, *, needless: bool) -> Iterator[Archive | None]:
-    """The replays of earlier plans; the user's own cache is gone without where it cannot be used."""
-    from kvsim.planning.archive import Archive, default_folder
-
-    if needless:
-        yield None
-        return
-    try:
-        opened = Archive(folder or default_folder())
-    except ConfigError as error:
-        if folder is not None:
-            raise
-        print(f"kvsim: note: replays are not remembered: {error}", file=sys.stderr)
-        yield None
-        return
-    with opened:
-        yield opened
 
 
 def asking(
