@@ -50,6 +50,7 @@ AT_THE_TOP = {
     "advice",
     "compose",
     "execution",
+    "frames",
     "planning",
     "sweeping",
     "validation",
@@ -59,7 +60,7 @@ AT_THE_TOP = {
     "__init__",
 }
 DRAWS = {"plots.py", "planning/figures.py", "reproductions/figures.py"}
-FORBIDDEN = {"torch", "triton", "streamlit", "pandas", "kernels"}
+FORBIDDEN = {"torch", "triton", "streamlit", "kernels"}
 
 
 def part(module: Path) -> str:
@@ -99,6 +100,7 @@ def test_heavy_libraries_have_one_home(module: Path) -> None:
     outside = {name.split(".")[0] for name in imports(module)}
     assert not outside & (FORBIDDEN if part(module) != "execution" else FORBIDDEN - {"torch"})
     assert "simpy" not in outside or part(module) == "simulation"
+    assert "pandas" not in outside or part(module) == "frames"
     assert "matplotlib" not in outside or module.relative_to(PACKAGE).as_posix() in DRAWS
 
 

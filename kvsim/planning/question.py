@@ -85,7 +85,7 @@ class Question:
     trace: str
     gpus: tuple[str, ...]
     objective: Objective
-    as_of: date
+    as_of: date = field(default_factory=date.today)
     """The day: later prices are not known yet, and the age of the others is judged by it."""
     tensor_parallel_sizes: tuple[int, ...] = TENSOR_PARALLEL_SIZES
     token_budgets: tuple[int | None, ...] = TOKEN_BUDGETS
