@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from kvsim.analysis.summary import Summary
     from kvsim.runs import RunResult
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+"""Beginnings of a text that a spreadsheet would compute."""
+
 
 def json_of(results: Seq[RunResult]) -> str:
     """``summary.json`` of a run, or an object of them by name for several."""
@@ -30,8 +33,22 @@ def csv_of(results: Seq[RunResult]) -> str:
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, keys, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({key: inert(value) for key, value in row.items()} for row in rows)
     return text.getvalue()
+
+
+def inert(cell: object) -> object:
+    """The value of a cell; a text that a spreadsheet would compute is quoted."""
+    is_formula = isinstance(cell, str) and cell.startswith(FORMULA) and not _is_number(cell)
+    return f"'{cell}" if is_formula else cell
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return text.isascii()
 
 
 def names(results: Seq[RunResult]) -> list[str]:

@@ -52,6 +52,7 @@ AT_THE_TOP = {
     "execution",
     "frames",
     "planning",
+    "reporting",
     "sweeping",
     "validation",
     "reproductions",
@@ -59,7 +60,13 @@ AT_THE_TOP = {
     "__main__",
     "__init__",
 }
-DRAWS = {"plots.py", "planning/figures.py", "reproductions/figures.py"}
+DRAWS = {
+    "plots.py",
+    "reporting/figures.py",
+    "reporting/pdf.py",
+    "reporting/typeset.py",
+    "reproductions/figures.py",
+}
 FORBIDDEN = {"torch", "triton", "streamlit", "kernels"}
 
 

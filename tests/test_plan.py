@@ -26,7 +26,6 @@ from kvsim.planning.objective import Objective, read_objective
 from kvsim.planning.pool import Lab
 from kvsim.planning.prices import Preference, quote, read_prices, warnings
 from kvsim.planning.question import Electricity, Owned
-from kvsim.planning.report import cell, html, markdown
 from kvsim.planning.search import Bench, Placement, smallest
 from kvsim.planning.trial import Change, Outcome, Trial
 from kvsim.planning.unloaded import Glance, survey
@@ -465,41 +464,6 @@ def explored(root: Path) -> Plan:
     """A small plan with all that a plan can have."""
     trace = str(root / "traces" / "mooncake.jsonl.gz")
     return plan(ask(trace, "h200", "l4", explore=True, tensor_parallel_sizes=(4,), objective=LOOSE))
-
-
-def test_the_page_is_complete_and_asks_nothing_of_the_network(explored: Plan) -> None:
-    page = html(explored, "kvsim plan x")
-    assert page.count("data:image/png;base64,") >= 5
-    assert "http" not in re.sub(r"base64,[^\"]*", "", page)
-    for text in (
-        explored.hash,
-        "2026-07",
-        "AWS price list",
-        "Approved by",
-        "vllm serve",
-        "analytic",
-    ):
-        assert text in page
-    assert "nan" not in re.sub(r"base64,[^\"]*", "", page).lower().split()
-
-
-def test_nothing_in_a_page_can_become_markup(explored: Plan) -> None:
-    evil = "<script>alert(1)</script>"
-    named = explored._replace(traffic=explored.traffic._replace(name=evil))
-    page = html(named, f"kvsim plan {shlex.quote(evil)}")
-    assert "<script" not in page
-    assert "&lt;script&gt;" in page
-
-
-def test_markdown_refers_to_figures_that_exist(explored: Plan, tmp_path: Path) -> None:
-    text = markdown(explored, tmp_path / "plan.md", "kvsim plan x")
-    places = re.findall(r"!\[[^]]*]\(([^)]+)\)", text)
-    assert len(places) >= 5
-    assert all((tmp_path / place).read_bytes().startswith(b"\x89PNG") for place in places)
-
-
-def test_a_cell_of_a_markdown_table_stays_one_cell() -> None:
-    assert cell("a|b\n`c` <d>") == "a\\|b 'c' &lt;d&gt;"
 
 
 def test_the_command_lines_carry_the_limits_of_the_plan(explored: Plan) -> None:

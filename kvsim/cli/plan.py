@@ -16,6 +16,7 @@ from kvsim.cli.output import PIPE_WIDTH, Output
 from kvsim.cli.plan_flags import Money, Wanted, asked, names
 from kvsim.cli.remember import Remember
 from kvsim.errors import ConfigError, SloError
+from kvsim.reporting.places import Places
 from kvsim.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -35,7 +36,11 @@ def plan(
         int | None, typer.Option(min=1, help="Processes; without, one for each CPU.")
     ] = None,
     report: Annotated[
-        list[Path] | None, asked(help="Write a report: .html, .md or .json. Repeatable.")
+        list[Path] | None,
+        asked(help="Write a report: .html, .md, .pdf, .csv or .json. Repeatable."),
+    ] = None,
+    out: Annotated[
+        Path | None, asked(help="Write the plan to this new folder, for kvsim report.")
     ] = None,
     *,
     scenario: Scenario,
@@ -46,7 +51,8 @@ def plan(
         raise ConfigError("a plan is printed as table or json; --report writes files")
     question = asking(scenario, trace, names(gpu or scenario.gpu), wanted, money)
     with remember.opened() as replays:
-        answer(question, jobs or os.cpu_count() or 1, report or [], output, replays)
+        places = Places(tuple(report or ()), out)
+        answer(question, jobs or os.cpu_count() or 1, places, output, replays)
 
 
 def asking(
@@ -75,23 +81,20 @@ def asking(
 
 
 def answer(
-    question: Question, jobs: int, reports: list[Path], output: Output, replays: Archive | None
+    question: Question, jobs: int, places: Places, output: Output, replays: Archive | None
 ) -> None:
     """Plan, write reports, print; SloError if nothing meets the objective."""
     from kvsim.planning import plan as planned
-    from kvsim.planning.report import check_reports, write_report
     from kvsim.runs import to_json
 
-    check_reports(reports)
+    places.check()
     progress = Progress()
     try:
-        keep = bool(reports)
-        found = planned(question, jobs=jobs, told=progress, keep=keep, archive=replays)
+        found = planned(question, jobs=jobs, told=progress, keep=places.any, archive=replays)
     finally:
         progress.clear()
     command = shlex.join(["kvsim", *sys.argv[1:]])
-    for path in reports:
-        write_report(found, path, command)
+    places.write(found, command)
     if output == "json":
         from kvsim.planning.document import document
 

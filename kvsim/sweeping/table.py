@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kvsim.export import inert
 from kvsim.runs import to_json
 from kvsim.sweeping.configuration import Configuration, described, shown
 from kvsim.sweeping.matrix import Point
@@ -30,8 +31,6 @@ METRICS = {
 SHARES = {"mean_kv_cache_usage", "peak_kv_cache_usage", "prefix_cache_hit_rate", "busy_fraction"}
 SETTING = 9
 """Columns that a setting gets at least, if it needs them."""
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""Beginnings of a text that a spreadsheet would compute."""
 
 
 def print_matrix(matrix: Sequence[Configuration], console: Console) -> None:
@@ -139,18 +138,5 @@ def csv_of(rows: Sequence[Row]) -> str:
         settings = [shown(entry.point.get(name, "")) for name in names]
         values = [row.metrics.get(name) for name in metrics]
         cells = [entry.position + 1, entry.status, entry.error, *settings, *values]
-        writer.writerow([_inert(cell) for cell in cells])
+        writer.writerow([inert(cell) for cell in cells])
     return text.getvalue()
-
-
-def _inert(cell: Cell) -> Cell:
-    is_formula = isinstance(cell, str) and cell.startswith(FORMULA) and not _is_number(cell)
-    return f"'{cell}" if is_formula else cell
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
