@@ -122,6 +122,8 @@ class Batch(NamedTuple):
     """Whether a request that arrives meanwhile could join: it then ends the leap early."""
     prompts: Seq[tuple[Sequence, int]]
     """Sequences whose prompt is being computed, with the tokens each gains in one step."""
+    stall: int = 0
+    """Picoseconds before a single iteration in which KV is copied to and from the host."""
 
 
 class Outcome(NamedTuple):
@@ -131,6 +133,55 @@ class Outcome(NamedTuple):
     """Who finishes, in running order."""
     answered: list[Sequence]
     """Whose prompt is complete: their first token, or the next one after a preemption."""
+
+
+class Standing(NamedTuple):
+    """A running sequence as it stands when somebody must go."""
+
+    sequence: Sequence
+    tokens: int
+    """Whose KV exists."""
+    generated: int
+    """Output tokens."""
+
+
+class VictimRule(Protocol):
+    """Decides which running sequence loses its room; with it go the others of its request."""
+
+    def rank(self, standing: Standing) -> int:
+        """The highest goes first; of equals, the one that was admitted last."""
+        ...
+
+
+class Preemption(Protocol):
+    """Decides what becomes of the KV of sequences that lose their room: of a request, or of one.
+
+    They wait in front of the queue.
+    """
+
+    overtaking: bool
+    """Whether new requests may run while those whose KV was kept wait for room."""
+    moved: int
+    """Tokens copied so far, to the host and back."""
+
+    def keep(self, sequence: Sequence, tokens: int) -> int:
+        """A request's ``tokens`` slots lose their room: picoseconds of keeping them elsewhere, or 0.
+
+        All of them are kept, or none.
+        """
+        ...
+
+    def kept(self, sequence: Sequence) -> int:
+        """Tokens of the request that can be copied back."""
+        ...
+
+    def restore(self, sequence: Sequence, tokens: int) -> int:
+        """Picoseconds of copying back ``tokens`` tokens; what was kept stays until it is let go."""
+        ...
+
+    def drop(self, sequence: Sequence) -> None:
+        """What was kept for the sequence is needed no more."""
+        ...
 
 
 class Scheduler(Protocol):

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from kvsim.core import BatchShape, Sequence
 from kvsim.errors import ConfigError
-from kvsim.protocols import Allocator, Batch, Outcome
-from kvsim.scheduling.running import Running
+from kvsim.protocols import Allocator, Batch, Outcome, Preemption, VictimRule
+from kvsim.scheduling.preempting import Preempting
 
 UNBOUNDED = 1 << 62
 
 
-class Chunked:
+class Chunked(Preempting):
     """Running requests first, then waiting ones in order of arrival, within a budget of tokens.
 
     A decode costs one token of the budget, a prompt as many as are left (its chunk). Without room
-    for a running sequence the last one is preempted: its KV is given up, it goes to the front of
-    the queue and later recomputes prompt and generated tokens. A step that preempted admits nobody.
+    for a running sequence the last one (or what ``victim`` says) is preempted: it goes to the front
+    of the queue and later recomputes prompt and generated tokens (or what ``preemption`` says). A
+    step that preempted admits nobody.
     A sequence is admitted only if all its known tokens fit now. Source: vLLM 0.23.0
     ``v1/core/sched/scheduler.py``; Sarathi-Serve (OSDI 2024) section 4.
 
     While nobody can be admitted, finish or run out of room, iterations repeat, and up to ``steps``
-    of them form one batch (``leaps``).
+    of them form one batch (``leaps``). Of beams, one is dropped for a fork of another in a share
+    ``beam_turnover`` of the steps (:class:`kvsim.scheduling.groups.Turnover`).
     """
 
     def __init__(
@@ -33,45 +33,34 @@ class Chunked:
         max_num_batched_tokens: int = 8192,
         long_prefill_token_threshold: int = 0,
         watermark: float = 0.0,
+        victim: VictimRule | None = None,
+        preemption: Preemption | None = None,
+        beam_turnover: float = 1.0,
+        seed: int = 0,
         leaps: bool = True,
     ) -> None:
+        if not 0 <= beam_turnover <= 1:
+            raise ConfigError(f"beam_turnover is {beam_turnover}; accepted: a share from 0 to 1")
         if max_num_batched_tokens < max_num_seqs:
             raise ConfigError(
                 f"max_num_batched_tokens is {max_num_batched_tokens}, less than max_num_seqs "
                 f"({max_num_seqs}): every running sequence needs one token a step"
             )
-        self.preemptions = 0
+        super().__init__(
+            allocator,
+            victim=victim,
+            preemption=preemption,
+            beam_turnover=beam_turnover,
+            seed=seed,
+        )
         self.widest = max_num_seqs
-        self.gaps: list[int] = []
-        self._allocator = allocator
         self._max_seqs = max_num_seqs
         self._budget = max_num_batched_tokens
         self._longest_chunk = long_prefill_token_threshold or max_num_batched_tokens
         self._spare = round(watermark * allocator.total_slots)
         self._longest_leap = UNBOUNDED if leaps else 1
-        self._waiting: deque[Sequence] = deque()
-        self._running: dict[int, Sequence] = {}  # by order of admission
-        self._prefilling: list[Sequence] = []  # running, prompt not complete, in running order
-        self._clock = Running()
-        self._admitted = 0
-        self._blocked = False  # the head of the queue was refused, and no memory came back since
         self._deferred = False  # the batch in flight takes its memory when it ends
-        self._ending: set[Sequence] = set()  # running, their last token in flight
         self._computing: list[Sequence] = []  # whose prompts are in a batch not committed yet
-
-    @property
-    def waiting_count(self) -> int:
-        """Requests in the queue."""
-        return len(self._waiting)
-
-    @property
-    def running_count(self) -> int:
-        """Sequences that hold memory."""
-        return len(self._running)
-
-    def add(self, sequence: Sequence) -> None:
-        """A request has arrived."""
-        self._waiting.append(sequence)
 
     def schedule(self, now: int) -> Batch | None:
         """Leap while nothing can change, else decide one iteration."""
@@ -84,32 +73,35 @@ class Chunked:
     def _leap(self) -> Batch | None:
         """Iterations that repeat as they are: decodes, with at most one prompt's full chunks."""
         clock, prefilling = self._clock, self._prefilling
+        longest = self._groups.longest(self._longest_leap) if self._groups else self._longest_leap
         left = self._budget - clock.decodes
         closed = (self._blocked and not prefilling) or len(self._running) == self._max_seqs
         if not prefilling:
             if not clock.decodes or (self._waiting and not closed):
                 return None
-            return self._decode_leap(closed)
+            return self._decode_leap(longest, closed)
         chunk = min(left, self._longest_chunk)
         if len(prefilling) > 1 or chunk < 1 or (self._waiting and chunk < left and not closed):
             return None
-        return self._chunk_leap(prefilling[0], chunk, closed or chunk == left)
+        return self._chunk_leap(prefilling[0], chunk, longest, closed or chunk == left)
 
-    def _decode_leap(self, closed: bool) -> Batch | None:
+    def _decode_leap(self, longest: int, closed: bool) -> Batch | None:
         clock = self._clock
-        steps = min(clock.steps_to_finish(), self._longest_leap)
-        steps = self._allocator.room(steps)
-        if not steps:
+        steps = min(clock.steps_to_finish(), longest)
+        if not steps or not (steps := self._allocator.room(steps)):
             return None
         decodes = clock.decodes
         squares = clock.context_squares
         shape = BatchShape(decodes, clock.context_tokens, 0, 0, 0, 0, decodes, squares)
-        return self._launch(Batch(shape, steps, not closed, ()))
+        open_ = not closed or self._preemption.overtaking
+        return self._launch(Batch(shape, steps, open_, ()))
 
-    def _chunk_leap(self, sequence: Sequence, chunk: int, closed: bool) -> Batch | None:
+    def _chunk_leap(
+        self, sequence: Sequence, chunk: int, longest: int, closed: bool
+    ) -> Batch | None:
         clock = self._clock
         rest = sequence.num_tokens - sequence.num_computed
-        steps = min((rest - 1) // chunk, self._longest_leap)
+        steps = min((rest - 1) // chunk, longest)
         if clock.decodes:
             steps = min(steps, clock.steps_to_finish())
         if not steps or not (steps := self._allocator.room(steps, sequence, chunk)):
@@ -135,6 +127,8 @@ class Chunked:
         self._deferred = False
         preemptions = self.preemptions
         prompts: list[tuple[Sequence, int]] = []
+        if self._groups:
+            self._branch(now)
         budget = self._continue(prompts, now)
         idle = not prompts and not self._clock.decodes  # an iteration without work takes no time
         if preemptions == self.preemptions or idle:
@@ -143,10 +137,13 @@ class Chunked:
             assert self._ending, "requests wait, yet nothing can run"
             return None
         self._computing = [sequence for sequence, _ in prompts]
-        return Batch(self._shape(prompts), 1, False, prompts)
+        stall, self._stall = self._stall, 0
+        return Batch(self._shape(prompts), 1, False, prompts, stall)
 
     def _continue(self, prompts: list[tuple[Sequence, int]], now: int) -> int:
         """Make room for all that run; returns what is left of the budget."""
+        if self._groups or not self._latest_goes:
+            return self._continue_chosen(prompts, now)
         prefilling = self._prefilling
         last_only = not prefilling or (
             len(prefilling) == 1 and prefilling[0] is next(reversed(self._running.values()))
@@ -174,8 +171,7 @@ class Chunked:
                 continue
             prefills = sequence in self._prefilling
             if prefills:
-                chunk = sequence.num_tokens - sequence.num_computed
-                tokens = min(chunk, budget, self._longest_chunk)
+                tokens = self._chunk_from(sequence.num_computed, sequence, budget)
                 target = sequence.num_computed + tokens
             else:
                 tokens = 1
@@ -190,58 +186,86 @@ class Chunked:
     def _make_room(self, sequence: Sequence, tokens: int, now: int) -> bool:
         """Preempt the last running until ``sequence`` can grow; False if it was itself the last."""
         while not self._allocator.grow(sequence, tokens):
-            if self._preempt(now) is sequence:
+            self._preempt(now)
+            if sequence.order not in self._running:
                 return False
         return True
 
-    def _preempt(self, now: int) -> Sequence:
-        _, sequence = self._running.popitem()
-        if sequence in self._ending:
-            return self._cut_short(sequence)
-        if sequence in self._prefilling:
-            self._prefilling.remove(sequence)
-        else:
-            self._clock.leave(sequence)
-            sequence.last_token = now
-        self._allocator.free(sequence, sequence.num_computed, finished=False)
-        sequence.preempt()
-        self.preemptions += 1
-        self._waiting.appendleft(sequence)
-        self._blocked = False
-        return sequence
+    def _continue_chosen(self, prompts: list[tuple[Sequence, int]], now: int) -> int:
+        """The same where anybody may have to go: who does is decided before anyone has grown."""
+        while not self._has_room():
+            self._preempt(now)
+        self._allocator.advance(1)
+        budget = self._budget - self._clock.decodes
+        for sequence in list(self._prefilling):
+            start = self._begin(sequence)
+            tokens = self._chunk_from(start, sequence, budget)
+            if tokens and self._allocator.grow(sequence, start + tokens):
+                if sequence.group is not None:
+                    self._place(sequence, start)
+                prompts.append((sequence, tokens))
+                budget -= tokens
+        return budget
 
-    def _cut_short(self, sequence: Sequence) -> Sequence:
-        """Take the memory of a sequence whose last token is in flight; it ends all the same."""
-        self._allocator.free(sequence, sequence.num_computed, finished=True)
-        sequence.order = -1
-        sequence.preemptions += 1
-        self.preemptions += 1
-        self._blocked = False
-        return sequence
+    def _has_room(self) -> bool:
+        """Whether all decoders and the first prompt can go on."""
+        if not self._prefilling:
+            return self._allocator.room(1) > 0
+        first = self._prefilling[0]
+        start = self._begin(first)
+        chunk = self._chunk_from(start, first, self._budget - self._clock.decodes)
+        if not chunk:
+            return self._allocator.room(1) > 0
+        return self._allocator.room(1, first, start - first.num_computed + chunk) > 0
+
+    def _begin(self, sequence: Sequence) -> int:
+        """Tokens that a prompt has, or gets back from the host, when it goes on."""
+        return sequence.num_computed if sequence.group is None else sequence.group.start(sequence)
 
     def _admit(self, prompts: list[tuple[Sequence, int]], budget: int, now: int) -> None:
-        waiting, running, allocator = self._waiting, self._running, self._allocator
-        while waiting and budget > 0 and len(running) < self._max_seqs:
-            sequence = waiting[0]
-            match = allocator.match(sequence)
-            rest = sequence.num_tokens - match.tokens
-            tokens = min(rest, budget, self._longest_chunk)
-            spare = self._spare if running else 0
-            if not allocator.admit(sequence, match, match.tokens + tokens, spare=spare):
+        while self._waiting and budget > 0 and self._free_seats() > 0:
+            tokens = self._try(0, prompts, budget, now) or self._overtake(prompts, budget, now)
+            if not tokens:
                 self._blocked = True
                 return
-            waiting.popleft()
-            self._start(sequence, match.tokens, now)
-            if tokens < rest:
-                self._prefilling.append(sequence)
-            prompts.append((sequence, tokens))
             budget -= tokens
 
-    def _start(self, sequence: Sequence, hit: int, now: int) -> None:
-        """Make an admitted sequence the last of the running."""
-        self._admitted += 1
-        sequence.admit(self._admitted, hit, now)
-        self._running[sequence.order] = sequence
+    def _free_seats(self) -> int:
+        promised = self._groups.promised() if self._groups else 0
+        return self._max_seqs - len(self._running) - promised
+
+    def _overtake(self, prompts: list[tuple[Sequence, int]], budget: int, now: int) -> int:
+        """Admit the first new request, if those before it wait for what the host has of them."""
+        if not self._preemption.overtaking or not self._on_host(self._waiting[0]):
+            return 0
+        fresh = (place for place, one in enumerate(self._waiting) if one.scheduled is None)
+        place = next(fresh, None)
+        return 0 if place is None else self._try(place, prompts, budget, now)
+
+    def _try(self, place: int, prompts: list[tuple[Sequence, int]], budget: int, now: int) -> int:
+        """Admit who waits at a place of the queue; returns the tokens it computes, 0 if refused."""
+        allocator, sequence = self._allocator, self._waiting[place]
+        match = allocator.match(sequence)
+        start = max(match.tokens, self._on_host(sequence))
+        tokens = self._chunk_from(start, sequence, budget)
+        spare = self._spare if self._running else 0
+        if sequence.group is not None:
+            if sequence.group.absent >= self._free_seats():
+                return 0
+            spare += sequence.group.regrowth if self._running else 0
+        if not allocator.admit(sequence, match, start + tokens, spare=spare):
+            return 0
+        del self._waiting[place]
+        self._start(sequence, start, now)
+        self._return(sequence, start, match)
+        if start + tokens < sequence.num_tokens:
+            self._prefilling.append(sequence)
+        prompts.append((sequence, tokens))
+        return tokens
+
+    def _chunk_from(self, start: int, sequence: Sequence, budget: int) -> int:
+        """Tokens of a prompt that the next iteration may compute from ``start`` on."""
+        return min(sequence.num_tokens - start, budget, self._longest_chunk)
 
     def _shape(self, prompts: list[tuple[Sequence, int]]) -> BatchShape:
         decodes = sampled = self._clock.decodes
@@ -271,10 +295,14 @@ class Chunked:
         for sequence, tokens in batch.prompts:
             sequence.num_computed += tokens * steps
             if sequence.num_computed == sequence.num_tokens:
-                answered.append(sequence)
-                if self._answer(sequence):
-                    ended.append(sequence)
+                group = sequence.group
+                for one in (sequence,) if group is None else self._groups.ready(sequence):
+                    answered.append(one)
+                    if self._answer(one):
+                        ended.append(one)
         ended.sort(key=_order)
+        if self._groups:
+            self._groups.end(ended)
         return Outcome(ended, answered)
 
     def _answer(self, sequence: Sequence) -> bool:
@@ -287,6 +315,8 @@ class Chunked:
         if not self._clock.join(sequence):
             return True
         self._allocator.join(sequence)
+        if sequence.group is not None and not sequence.group.forked:
+            self._groups.forking.append(sequence)
         return False
 
     def linger(self, outcome: Outcome) -> None:
@@ -302,21 +332,23 @@ class Chunked:
             gap = sequence.see_token(now)
             if gap is not None:
                 self.gaps.append(gap)
-        return outcome.ended
+        return self._groups.served(outcome.ended) if self._groups.met else outcome.ended
 
     def retire(self, finished: list[Sequence]) -> None:
         """Give back the memory of finished sequences, in their order."""
-        for sequence in finished:
+        for sequence in (*self._groups.spent(), *finished) if self._groups.met else finished:
             self._ending.discard(sequence)
             if sequence.order < 0:
-                continue  # preempted with its last token in flight
+                continue  # preempted with its last token in flight, or gone with its group
             del self._running[sequence.order]
             self._allocator.free(sequence, sequence.num_computed, finished=True)
+            if sequence.group is not None:
+                sequence.order = -1
             self._blocked = False
 
     def decoding(self) -> list[Sequence]:
         """Sequences that the batch in flight decodes, in running order."""
-        idle = {*self._prefilling, *self._ending, *self._computing}
+        idle = {*self._prefilling, *self._ending, *self._computing, *self._groups.idle()}
         return [sequence for sequence in self._running.values() if sequence not in idle]
 
     def check(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvsim.protocols import Allocator
+from kvsim.protocols import Allocator, Preemption, VictimRule
 from kvsim.scheduling.chunked import UNBOUNDED, Chunked
 
 
@@ -15,8 +15,23 @@ class Continuous(Chunked):
     """
 
     def __init__(
-        self, allocator: Allocator, *, max_num_seqs: int = 256, leaps: bool = True
+        self,
+        allocator: Allocator,
+        *,
+        max_num_seqs: int = 256,
+        victim: VictimRule | None = None,
+        preemption: Preemption | None = None,
+        beam_turnover: float = 1.0,
+        seed: int = 0,
+        leaps: bool = True,
     ) -> None:
         super().__init__(
-            allocator, max_num_seqs=max_num_seqs, max_num_batched_tokens=UNBOUNDED, leaps=leaps
+            allocator,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=UNBOUNDED,
+            victim=victim,
+            preemption=preemption,
+            beam_turnover=beam_turnover,
+            seed=seed,
+            leaps=leaps,
         )

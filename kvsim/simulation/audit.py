@@ -70,6 +70,7 @@ class Audit:
         assert sequence.num_computed == needed, "[2] all KV but the last token's is computed"
         assert 0 <= sequence.cached_tokens < request.prompt_tokens
         self._needed += needed - sequence.cached_tokens + sequence.recomputed_tokens
+        self._needed += (request.width - 1) * (request.output_tokens - 1)
         if self._replicas[replica].immediate:
             idled = self._idled(replica, arrival, scheduled)
             assert not idled, "[9] an engine idles, a request waits"

@@ -66,6 +66,15 @@ class Replica:
             return f"{tokens} tokens exceed max_model_len {self._max_model_len}"
         if not self.allocator.fits(tokens - 1):  # the last token's KV is never computed
             return f"{tokens} tokens exceed the KV pool of {self.allocator.total_slots} slots"
+        return self._refusal_of_group(sequence, tokens) if request.width > 1 else None
+
+    def _refusal_of_group(self, sequence: Sequence, tokens: int) -> str | None:
+        width, widest = sequence.request.width, self.scheduler.widest
+        if width > widest:
+            return f"{width} sequences exceed the {widest} of a request that the scheduler runs"
+        if not self.allocator.fits_group(sequence, tokens - 1):
+            slots = self.allocator.total_slots
+            return f"{width} sequences of {tokens} tokens exceed the KV pool of {slots} slots"
         return None
 
     def submit(self, sequence: Sequence) -> None:
@@ -106,7 +115,7 @@ class Replica:
 
     def _launch(self, batch: Batch, steps: int) -> None:
         self._steps = steps
-        self._span = self._cost_model.time(batch.shape, steps)
+        self._span = self._cost_model.time(batch.shape, steps) + batch.stall
         self._next = Call(self._env, self._start + self._span, self._end, self._finish)
 
     def _plan_start(self) -> None:
