@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from kvsim.cli.app import run as run_kvsim
 from kvsim.errors import KvsimError
 from kvsim.validation import RunReport, validate, worst
+from kvsim.validation.measured import compare
+from kvsim.validation.metrics import predicted, values
+from kvsim.validation.report import check_report
 
 GOLDEN = Path(__file__).parent / "golden" / "vllm_h200"
 ROWS = {"l8b_default__micro": 0, "q32b_default__q_micro": 0, "l8b_kv12000__agent1": 4,
@@ -69,3 +73,91 @@ def test_a_run_without_what_a_prediction_needs_is_refused_in_one_line(tmp_path: 
         with pytest.raises(KvsimError, match=complaint) as refusal:
             validate(path)
         assert "\n" not in str(refusal.value)
+
+
+def test_the_slower_an_engine_is_taken_to_be_the_longer_its_answers_take() -> None:
+    run = report(GOLDEN / "q32b_default__q_micro.json.gz").run
+    as_it_is, slower = (values(predicted(run, run.setup.serve(run.requests, slowness=s)))
+                        for s in (1.0, 1.1))  # fmt: skip
+    assert slower["tpot_p50"] / as_it_is["tpot_p50"] == pytest.approx(1.1, abs=0.002)
+    assert slower["iterations"] == as_it_is["iterations"]
+
+
+def test_an_interval_is_as_wide_as_a_metric_is_sensitive() -> None:
+    theirs = {"calm": 1.0, "touchy": 1.0, "gone": 0.0}
+    ours = {"calm": 1.0, "touchy": 1.2, "gone": 0.0}
+    slower = {"calm": 1.0, "touchy": 1.32, "gone": 0.0}
+    found = compare(theirs, ours, slower, 0.03)
+    assert found["calm"].low == pytest.approx(0.98)
+    assert found["touchy"].sensitivity == pytest.approx(0.1)
+    assert found["touchy"].sensitive
+    assert found["touchy"].inside  # 10 % for 1 % of step time, which is known to 3 %
+    assert found["gone"].rel_error is None
+    assert found["gone"].inside
+
+
+def test_a_report_is_one_page_with_the_numbers_beside_it(tmp_path: Path) -> None:
+    runs = [GOLDEN / "l8b_default__micro.json.gz", GOLDEN / "l8b_kv12000__agent1.json.gz"]
+    page = tmp_path / "out.html"
+    assert run_kvsim(["validate", *map(str, runs), "--report", str(page)]) == 0
+    text = page.read_text()
+    assert text.count("data:image/png;base64,") == 2
+    assert "http" not in text
+    assert len(text) < 500_000
+    found = json.loads(page.with_suffix(".json").read_text())
+    assert [run["name"] for run in found["runs"]] == [run.name.split(".")[0] for run in runs]
+    assert 0 < found["median_abs_rel_error"] < found["max_abs_rel_error"]
+
+
+def test_a_report_with_another_ending_is_refused_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(KvsimError, match=r"must end in \.html"):
+        check_report(tmp_path / "out.pdf")
+
+
+def test_one_factor_calibrates_a_projected_gpu_and_its_starved_queue(shared: Path) -> None:
+    found = validate(shared / "traces/vllm_measured/RTX4090/Llama-3.1-8B/vllm", calibrate=True)
+    assert isinstance(found, RunReport)
+    assert found.metrics["max_waiting"].predicted == pytest.approx(234, abs=5)
+    assert found.metrics["peak_kv_usage"].predicted > 0.999
+    assert all(abs(metric.rel_error or 0) < 0.03 for metric in found.metrics.values())
+    assert found.slowness != 1
+
+
+def test_another_gpu_is_known_less_well(shared: Path) -> None:
+    folder = shared / "traces/vllm_measured/RTXPRO6000/Llama-3.1-8B/vllm"
+    found = validate(folder / "meta.json")
+    assert isinstance(found, RunReport)
+    tpot = found.metrics["tpot_p50"]
+    assert (tpot.high - tpot.low) / tpot.predicted > 0.2
+    assert tpot.inside
+
+
+def test_a_bench_folder_that_lacks_something_is_refused_in_one_line(tmp_path: Path) -> None:
+    meta = tmp_path / "RTX4090" / "model" / "vllm" / "meta.json"
+    meta.parent.mkdir(parents=True)
+    meta.write_text('{"engine_kwargs": {"model": "llama-3-8b", "max_num_seqs": 8}}')
+    requests = meta.with_name("requests.jsonl")
+    for content, complaint in [
+        (None, "No such file"),
+        ("", "is empty"),
+        ("{", r"requests\.jsonl:1: not JSON"),
+        ('{"request_id": 0}\n', "engine_kwargs.max_num_batched_tokens is None"),
+    ]:
+        if content is not None:
+            requests.write_text(content)
+        with pytest.raises(KvsimError, match=complaint) as refusal:
+            validate(meta)
+        assert "\n" not in str(refusal.value)
+
+
+def test_a_replay_says_what_depends_on_step_times(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["replay", str(root / "traces/chat.jsonl.gz"), "--limit", "60", "--sensitivity"]
+    assert run_kvsim([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["sensitivity"]
+    assert found["p50_tpot_ms"] == pytest.approx(0.01, abs=0.004)
+    assert run_kvsim(arguments) == 0
+    assert "p50_tpot_ms" in capsys.readouterr().out
+    assert run_kvsim(["replay", "-", "--sensitivity"]) != 0
+    assert "replays the trace twice" in capsys.readouterr().err

@@ -48,6 +48,12 @@ def replay(
             help="Compare every output of an executed run with contiguous memory; exit 6 if it differs.",
         ),
     ] = False,
+    sensitivity: Annotated[
+        bool,
+        results_flag(
+            "--sensitivity", help="Replay again with iterations 1 % longer: what depends on that?"
+        ),
+    ] = False,
     no_leaps: Annotated[
         bool, typer.Option("--no-leaps", help="Take iterations one by one. Slow, same times.")
     ] = False,
@@ -63,6 +69,8 @@ def replay(
         raise ConfigError("--plots needs --out: the figures go into the run's folder")
     if trace_out is not None:
         _require_place(trace_out, trace)
+    if sensitivity and trace == "-":
+        raise ConfigError("--sensitivity replays the trace twice: give a file, not standard input")
     bounds = [read_bound(text) for text in fail_on or ()]
     result = simulate(
         scenario,
@@ -78,8 +86,20 @@ def replay(
     )
     note_ignored(scenario)
     draw(result, out / "plots" if plots and out is not None else None, trace_out)
+    changes = moved(scenario, trace, result) if sensitivity else []
     show_results([result], output)
+    if output == "table":
+        typer.echo("\n".join(changes), nl=bool(changes))
     require(bounds, result.summary)
+
+
+def moved(scenario: Scenario, trace: str, result: RunResult) -> list[str]:
+    """Add the sensitivity of its metrics to a result's summary; returns it as lines."""
+    from kvsim.validation.sensitivity import sensitivities, shown
+
+    found = sensitivities(scenario, trace, result.summary)
+    result.summary = {**result.summary, "sensitivity": found}
+    return shown(found)
 
 
 def _require_place(trace_out: Path, trace: str) -> None:

@@ -9,25 +9,37 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from kvsim.validation import RunReport, Verdict
+    from kvsim.validation import Comparison, RunReport, Verdict
 
 
 def validate(
     recordings: Annotated[
         list[Path],
         typer.Argument(
-            help="Decisions of vLLM's scheduler or SGLang's radix cache, or measured runs of vLLM."
+            help="Decisions of vLLM's scheduler or SGLang's radix cache, measured runs of vLLM, or "
+            "folders of LLMServingSim's benchmark."
         ),
     ],
     workload: Annotated[
         Path | None,
         typer.Option(
-            help="What was submitted; by default workloads/WORKLOAD.jsonl[.gz] beside it."
+            help="What was submitted, if it was the same for all; by default "
+            "workloads/WORKLOAD.jsonl[.gz] beside each."
         ),
     ] = None,
     leaps: Annotated[
         bool, typer.Option("--leaps/--no-leaps", help="Leap over equal iterations, or do not.")
     ] = True,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate", help="Make all iterations of a measured run longer by what fits it best."
+        ),
+    ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Write measured runs as an HTML page, and as JSON beside it."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Replay what a real engine served and compare with what the engine did.
@@ -38,14 +50,21 @@ def validate(
     from kvsim.validation import Verdict, summary
     from kvsim.validation import validate as check
 
-    reports = [check(path, workload, leaps=leaps) for path in recordings]
+    if report is not None:
+        from kvsim.validation.report import check_report, write_report
+
+        check_report(report)
+    reports = [check(path, workload, leaps=leaps, calibrate=calibrate) for path in recordings]
+    runs = [one for one in reports if not isinstance(one, Verdict)]
+    if report is not None:
+        write_report(runs, report)
     if as_json:
         typer.echo(json.dumps(summary(reports)))
     else:
-        for path, report in zip(recordings, reports, strict=True):
-            if isinstance(report, Verdict):
-                show_verdict(path, report, named=len(reports) > 1)
-        show_runs([report for report in reports if not isinstance(report, Verdict)])
+        for path, one in zip(recordings, reports, strict=True):
+            if isinstance(one, Verdict):
+                show_verdict(path, one, named=len(reports) > 1)
+        show_runs(runs)
     if any(isinstance(one, Verdict) and one.exact < one.requests for one in reports):
         raise typer.Exit(1)
 
@@ -70,16 +89,30 @@ def show_runs(runs: list[RunReport]) -> None:
     table = Table("prediction / measured - 1", box=None, pad_edge=False)
     for run in runs:
         table.add_column(run.name, justify="right")
-    for metric in runs[0].metrics:
-        table.add_row(metric, *(percent(run.metrics[metric].rel_error) for run in runs))
+    for metric in dict.fromkeys(name for run in runs for name in run.metrics):
+        table.add_row(metric, *(error_of(run.metrics.get(metric)) for run in runs))
     for kind in ("decode", "mixed", "prefill"):
-        errors = (run.step_time.get(kind) for run in runs)
-        table.add_row(f"step time, {kind}", *(percent(one and one.rel_error) for one in errors))
-    exact = (f"{run.equal_rows}/{run.rows}" for run in runs)
-    table.add_row("iterations equal, given their times", *exact)
+        errors = [run.step_time.get(kind) for run in runs]
+        if any(errors):
+            table.add_row(f"step time, {kind}", *(percent(one and one.rel_error) for one in errors))
+    if any(run.rows for run in runs):
+        exact = (f"{run.equal_rows}/{run.rows}" for run in runs)
+        table.add_row("iterations equal, given their times", *exact)
+    if any(run.slowness != 1 for run in runs):
+        table.add_row("all iterations longer by", *(percent(run.slowness - 1) for run in runs))
+    table.add_row("measured inside the interval", *(f"{run.coverage:.0%}" for run in runs))
     Console(width=None if len(runs) < 3 else 60 + 32 * len(runs)).print(table)
     median, most = worst(runs)
     typer.echo(f"median of absolute errors {median:.1%}, largest {most:.1%}")
+    if any(metric.sensitive for run in runs for metric in run.metrics.values()):
+        typer.echo("* moves by more than 5 % when every iteration takes 1 % longer")
+
+
+def error_of(metric: Comparison | None) -> str:
+    """The error of a metric, marked if it cannot be predicted well."""
+    if metric is None:
+        return "-"
+    return percent(metric.rel_error) + ("*" if metric.sensitive else " ")
 
 
 def percent(error: float | None) -> str:

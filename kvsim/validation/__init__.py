@@ -6,30 +6,41 @@ from collections.abc import Sequence as Seq
 from pathlib import Path
 from statistics import median
 
-from kvsim.validation.measured import RunReport, check_measured
+from kvsim.validation.bench_run import META, read_bench_run
+from kvsim.validation.measured import Comparison, RunReport, calibrated, check_measured
+from kvsim.validation.measurement import Measurement
 from kvsim.validation.radix import check_radix
 from kvsim.validation.reference import Verdict, load_reference
 from kvsim.validation.scheduler import check_scheduler
 from kvsim.validation.vllm_run import read_vllm_run
 
-__all__ = ["RunReport", "Verdict", "summary", "validate", "worst"]
+__all__ = ["Comparison", "RunReport", "Verdict", "summary", "validate", "worst"]
 
 
 def validate(
-    path: Path, workload: Path | None = None, *, leaps: bool = True
+    path: Path, workload: Path | None = None, *, leaps: bool = True, calibrate: bool = False
 ) -> Verdict | RunReport:
     """Repeat what an engine did and compare it with the engine's own record.
 
     ``path`` is a recording of vLLM's scheduler or of SGLang's radix cache, or a measured run of vLLM
-    (``CONFIG__WORKLOAD.json.gz``); without ``workload`` the requests are looked for as
-    ``workloads/WORKLOAD.jsonl[.gz]`` beside it.
+    (``CONFIG__WORKLOAD.json.gz``, or the folder that LLMServingSim's benchmark writes); without
+    ``workload`` the requests are looked for as ``workloads/WORKLOAD.jsonl[.gz]`` beside it.
+    ``calibrate`` first makes the step times of a measured run longer by what fits it best.
     """
+    if path.name == META or (path / META).is_file():
+        folder = path.parent if path.name == META else path
+        return check(read_bench_run(folder, workload), calibrate=calibrate)
     recording = load_reference(path)
     if "rows" in recording:
         return check_radix(recording, path, workload)
     if "info" in recording:
-        return check_measured(read_vllm_run(recording, path, workload))
+        return check(read_vllm_run(recording, path, workload), calibrate=calibrate)
     return check_scheduler(recording, path, workload, leaps=leaps)
+
+
+def check(run: Measurement, *, calibrate: bool) -> RunReport:
+    """Compare a prediction of a measured run with the measurement."""
+    return check_measured(run, calibrated(run) if calibrate else 1.0)
 
 
 def worst(runs: Seq[RunReport]) -> tuple[float, float]:
@@ -37,6 +48,12 @@ def worst(runs: Seq[RunReport]) -> tuple[float, float]:
     found = [metric.rel_error for run in runs for metric in run.metrics.values()]
     errors = [abs(error) for error in found if error is not None]
     return median(errors), max(errors)
+
+
+def covered(runs: Seq[RunReport]) -> float:
+    """Share of all metrics of all runs whose measurement lies in the prediction's interval."""
+    inside = [metric.inside for run in runs for metric in run.metrics.values()]
+    return sum(inside) / len(inside)
 
 
 def summary(reports: Seq[Verdict | RunReport]) -> dict[str, object]:
@@ -50,4 +67,5 @@ def summary(reports: Seq[Verdict | RunReport]) -> dict[str, object]:
         middle, most = worst(runs)
         found |= {"runs": [run.as_dict() for run in runs]}
         found |= {"median_abs_rel_error": middle, "max_abs_rel_error": most}
+        found |= {"coverage": covered(runs)}
     return found

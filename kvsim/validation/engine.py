@@ -10,6 +10,7 @@ from kvsim.catalog.engines import Engine
 from kvsim.catalog.hardware import Gpu
 from kvsim.compose import host_costs
 from kvsim.core import Request
+from kvsim.costs.profile import profile_for
 from kvsim.costs.served import Served
 from kvsim.layout import KVLayout
 from kvsim.memory.paged import Paged
@@ -21,6 +22,9 @@ from kvsim.simulation.host import HostCosts
 from kvsim.simulation.pipelined import Pipelined
 from kvsim.simulation.replica import Replica
 from kvsim.validation.observed import Observed
+
+PROJECTED = 0.15
+"""Relative error that step times of another GPU than the measured one may have besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,12 @@ class Setup:
         """The step times that kvsim predicts."""
         options: dict[str, Any] = {**self.engine.step, **self.step, **constants}
         return Served(self.layout, self.gpu, block_size=self.block_size, **options)
+
+    @property
+    def step_doubt(self) -> float:
+        """Relative error to expect of step times: of the engine's, and of the profile's projection."""
+        doubt = self.engine.step_doubt
+        return doubt if profile_for(self.gpu).gpu == self.gpu.name else doubt + PROJECTED
 
     @property
     def host(self) -> HostCosts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
 from typing import NamedTuple
 
 from kvsim.simulation.host import Launches
@@ -19,6 +20,8 @@ from kvsim.validation.rows import (
     step_errors,
 )
 
+ROUNDS = 6
+"""Corrections by which a calibration is found."""
 SMALL = 0.01
 """Change of all step times, relative, by which a sensitivity is found."""
 SENSITIVE = 0.05
@@ -61,14 +64,26 @@ class Comparison(NamedTuple):
 class RunReport(NamedTuple):
     """How a prediction of one run compares."""
 
-    name: str
-    metrics: dict[str, Comparison]
-    rows: int
-    equal_rows: int
-    """Iterations whose state is equal when the recorded times are given."""
-    steps: list[Step]
     run: Measurement
     seen: Observed
+    """The prediction."""
+    metrics: dict[str, Comparison]
+    steps: Seq[Step] = ()
+    """Iterations by their recorded and their modelled time."""
+    equal_rows: int = 0
+    """Iterations whose state is equal when the recorded times are given."""
+    slowness: float = 1.0
+    """How many times longer than predicted iterations were taken to be."""
+
+    @property
+    def name(self) -> str:
+        """Of the recording."""
+        return self.run.name
+
+    @property
+    def rows(self) -> int:
+        """Recorded iterations."""
+        return len(self.run.rows)
 
     @property
     def step_time(self) -> dict[str, StepError]:
@@ -87,6 +102,7 @@ class RunReport(NamedTuple):
             "name": self.name,
             "metrics": {name: metric.as_dict() for name, metric in self.metrics.items()},
             "coverage": self.coverage,
+            "slowness": self.slowness,
             "rows": {"total": self.rows, "exact": self.equal_rows},
             "step_time": {
                 kind: {**error._asdict(), "rel_error": error.rel_error}
@@ -95,24 +111,34 @@ class RunReport(NamedTuple):
         }
 
 
-def check_measured(run: Measurement) -> RunReport:
-    """Serve the run's requests on the same engine, with recorded times and with our own."""
-    seen = run.setup.serve(run.requests)
-    slower = run.setup.serve(run.requests, slowness=1 + SMALL)
+def check_measured(run: Measurement, slowness: float = 1.0) -> RunReport:
+    """Serve the run's requests on the same engine, with recorded times and with our own.
+
+    ``slowness``: how many times longer than predicted every iteration is taken to be.
+    """
+    seen = run.setup.serve(run.requests, slowness=slowness)
+    slower = run.setup.serve(run.requests, slowness=slowness * (1 + SMALL))
     metrics = compare(
         values(measured(run)),
         values(predicted(run, seen)),
         values(predicted(run, slower)),
-        run.setup.engine.step_doubt,
+        run.setup.step_doubt,
     )
     if not run.rows:
-        return RunReport(run.name, metrics, 0, 0, [], run, seen)
+        return RunReport(run, seen, metrics, slowness=slowness)
     forced = replay_forced(run)
-    launches = run.setup.host.launches
-    steps = steady(forced.shapes, len(run.rows), run.setup.cost(), launches)
-    return RunReport(
-        run.name, metrics, len(run.rows), equal_rows(run.rows, forced.rows), steps, run, seen
-    )
+    steps = steady(forced.shapes, len(run.rows), run.setup.cost(), run.setup.host.launches)
+    equal = equal_rows(run.rows, forced.rows)
+    return RunReport(run, seen, metrics, steps, equal, slowness)
+
+
+def calibrated(run: Measurement) -> float:
+    """How many times longer iterations must take for the median time per token to be the measured."""
+    slowness, wanted = 1.0, values(measured(run))["tpot_p50"]
+    for _ in range(ROUNDS):
+        found = values(predicted(run, run.setup.serve(run.requests, slowness=slowness)))
+        slowness *= wanted / found["tpot_p50"]
+    return slowness
 
 
 def replay_forced(run: Measurement) -> Forced:

@@ -1,0 +1,171 @@
+"""Reads runs of vLLM that LLMServingSim's benchmark recorded: a folder of three files.
+
+``meta.json`` says how the engine was started, ``requests.jsonl`` when each request was queued, got its
+first and its last token, ``timeseries.csv`` how many ran and waited, and the KV usage, every second.
+Source: casys-kaist/LLMServingSim, ``bench/examples``.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from array import array
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from kvsim.catalog import load_gpu, load_model
+from kvsim.catalog.engines import load_engine
+from kvsim.catalog.hardware import Gpu
+from kvsim.core import Request
+from kvsim.errors import TraceError
+from kvsim.layout import KVLayout
+from kvsim.sizing import Limits, plan_memory
+from kvsim.validation.engine import Setup
+from kvsim.validation.measurement import Measurement, Tick
+from kvsim.validation.observed import Outcome
+from kvsim.validation.reference import number
+
+META = "meta.json"
+BLOCK = 16
+"""Tokens of a block, unless the recording says otherwise."""
+MODELS = {
+    "meta-llama/Llama-3.1-8B": "llama-3.1-8b",
+    "Qwen/Qwen3-30B-A3B-Instruct-2507": "qwen3-30b-a3b",
+}
+GPUS = {"RTX4090": "rtx-4090", "RTXPRO6000": "rtx-pro-6000"}
+"""Folder names, and what the catalog calls them."""
+LEVELS = 4
+"""Folders above the run's in which its workload is looked for."""
+
+
+def read_bench_run(folder: Path, workload: Path | None) -> Measurement:
+    """The run in a folder, and the prompts of its workload if that is found."""
+    meta = json_of(folder / META)
+    rows = [loads(folder / "requests.jsonl", i, line) for i, line in lines(folder)]
+    if not rows:
+        raise TraceError(f"{folder / 'requests.jsonl'}: is empty; accepted: one request a line")
+    setup = setup_of(folder, meta)
+    outcomes = dict(enumerate(outcomes_of(folder, rows)))
+    prompts = list(prompts_of(folder, meta, workload, setup.block_size))
+    requests = [
+        Request(row, one.submit, number(folder, f"requests[{row}]", rows[row], "input_toks"),
+                one.output, prompts[row] if row < len(prompts) else None, setup.block_size)
+        for row, one in outcomes.items()
+    ]  # fmt: skip
+    return Measurement(
+        " ".join(folder.parts[-3:-1]),
+        setup,
+        sorted(requests, key=lambda request: (request.arrival, request.row)),
+        outcomes,
+        None,
+        [],
+        list(ticks_of(folder / "timeseries.csv")),
+        None,
+    )
+
+
+def lines(folder: Path) -> Iterator[tuple[int, str]]:
+    """The requests' lines, from 1."""
+    path = folder / "requests.jsonl"
+    try:
+        yield from enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror}") from None
+
+
+def loads(path: Path, line: int, text: str) -> Any:
+    """One line as JSON."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise TraceError(f"{path}:{line}: not JSON: {error}") from None
+
+
+def json_of(path: Path) -> Any:
+    """A whole file as JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TraceError(f"{path}: cannot be read: {error}; accepted: a run's {META}") from None
+
+
+def outcomes_of(folder: Path, rows: list[Any]) -> Iterator[Outcome]:
+    """What clients saw; engine's and client's clocks agree on the request that was queued soonest."""
+    try:
+        first = min(row["arrival_time"] for row in rows)
+        offset = min(row["queued_ts"] - row["arrival_time"] for row in rows)
+        for row in rows:
+            called = row["arrival_time"] + offset
+            times = (row["first_token_ts"] - called, row["last_token_ts"] - called)
+            yield Outcome(row["arrival_time"] - first, *times, int(row["output_toks"]), 0)
+    except (KeyError, TypeError) as error:
+        where = folder / "requests.jsonl"
+        raise TraceError(f"{where}: a request lacks {error}; accepted: a measured run") from None
+
+
+def ticks_of(path: Path) -> Iterator[Tick]:
+    """The state every second; a recorder that never saw KV usage wrote 0 throughout."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    known = any(float(row["kv_cache_pct"]) for row in rows)
+    for row in rows:
+        usage = float(row["kv_cache_pct"]) / 100 if known else None
+        yield Tick(float(row["t"]), int(row["running"]), int(row["waiting"]), usage)
+
+
+def setup_of(folder: Path, meta: Mapping[str, Any]) -> Setup:
+    """The engine; where its blocks were not recorded, as many as fit the GPU."""
+    started, memory = meta.get("engine_kwargs", {}), meta.get("kv_cache", {})
+    name = started.get("model", "")
+    layout = KVLayout(
+        load_model(MODELS.get(name, name)),
+        started.get("kv_cache_dtype", "auto"),
+        started.get("tensor_parallel_size", 1),
+    )
+    gpu = gpu_of(folder)
+    sequences = number(folder / META, "engine_kwargs", started, "max_num_seqs")
+    tokens = number(folder / META, "engine_kwargs", started, "max_num_batched_tokens")
+    size = memory.get("block_size", BLOCK)
+    limits = Limits(size, memory.get("gpu_memory_utilization", 0.9), tokens, sequences)
+    return Setup(
+        layout,
+        gpu,
+        load_engine("vllm-0.23"),
+        num_blocks=memory.get("num_gpu_blocks") or plan_memory(layout, gpu, limits).num_gpu_blocks,
+        block_size=size,
+        max_num_seqs=sequences,
+        max_num_batched_tokens=tokens,
+        replicas=started.get("data_parallel_size", 1),
+    )
+
+
+def gpu_of(folder: Path) -> Gpu:
+    """The GPU that the folder two above the run is named after."""
+    name = folder.resolve().parent.parent.name
+    return load_gpu(GPUS.get(name, name))
+
+
+def prompts_of(
+    folder: Path, meta: Mapping[str, Any], workload: Path | None, size: int
+) -> Iterator[array[int]]:
+    """Ids of the prompts' blocks by their tokens; nothing where the workload is not at hand."""
+    name = Path(str(meta.get("dataset_path", ""))).name
+    above = [folder, *folder.resolve().parents][:LEVELS]
+    places = [place / f"{name}{end}" for place in above for end in ("", ".gz")]
+    path = workload or next((place for place in places if name and place.is_file()), None)
+    if path is None:
+        return
+    raw = path.read_bytes()
+    text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+    for i, line in enumerate(text.splitlines(), 1):
+        yield block_ids(loads(path, i, line.decode()).get("input_tok_ids", []), size)
+
+
+def block_ids(tokens: list[int], size: int) -> array[int]:
+    """A number for each full block of a prompt: equal for equal tokens."""
+    blocks = (tokens[at : at + size] for at in range(0, len(tokens) - size + 1, size))
+    digests = (blake2b(array("q", block).tobytes(), digest_size=8).digest() for block in blocks)
+    return array("Q", (int.from_bytes(digest) for digest in digests))
