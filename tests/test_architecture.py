@@ -66,6 +66,7 @@ DRAWS = {
     "reporting/pdf.py",
     "reporting/typeset.py",
     "reproductions/figures.py",
+    "validation/figures.py",
 }
 FORBIDDEN = {"torch", "triton", "streamlit", "kernels"}
 
