@@ -89,15 +89,22 @@ class Jobs:
         with self._lock:
             return self._known.get(key)
 
-    def start(self, key: str, work: Callable[[Told], object]) -> Job[object]:
-        """The job with this key; one that failed begins anew."""
+    def start(self, key: str, work: Callable[[Told], T]) -> Job[T]:
+        """The job with this key; one that was stopped begins anew."""
         with self._lock:
             job = self._known.get(key)
-            if job is None or job.error is not None:
-                job = self._known[key] = Job(work)
+            if job is None or isinstance(job.error, StoppedError):
+                job = self._known[key] = cast("Job[object]", Job(work))
                 self._forget()
                 self._pool.submit(job.run)
-            return job
+            return cast("Job[T]", job)
+
+    def forget(self, key: str) -> None:
+        """Let a job that failed be started again."""
+        with self._lock:
+            job = self._known.get(key)
+            if job is not None and job.error is not None:
+                del self._known[key]
 
     def _forget(self) -> None:
         over = [key for key, job in self._known.items() if job.is_over]

@@ -23,10 +23,13 @@ def duration(value: object) -> str:
     return "0 s" if not seconds else f"{seconds:.3g} s"
 
 
-def milliseconds(value: object) -> str:
-    """Milliseconds with the unit that suits them."""
-    found = number(value)
-    return ABSENT if found is None else duration(found / 1e3)
+def brief(milliseconds: object) -> str:
+    """Milliseconds with the unit that suits them, short enough for a card."""
+    found = number(milliseconds)
+    if found is None:
+        return ABSENT
+    value, unit = (found, "ms") if found < 1e3 else (found / 1e3, "s")
+    return f"{value:,.0f} {unit}" if value >= 10 else f"{value:.1f} {unit}"
 
 
 def percent(value: object, digits: int = 1) -> str:

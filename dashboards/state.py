@@ -113,6 +113,15 @@ def entered(
     return found
 
 
+def typed(label: str, name: str, *, help: str | None = None) -> str:
+    """A short text; whoever uses it checks it."""
+    if not isinstance(st.session_state.get(name), str):
+        st.session_state[name] = next(iter(asked(name)), "")
+    found = st.text_input(label, key=name, max_chars=LONGEST, help=help).strip()
+    keep(name, [found], [""])
+    return found
+
+
 def stretch(
     label: str, name: str, low: float, high: float, shown: str | None = None
 ) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, cast
 import orjson
 
 from kvsim.errors import ConfigError, KvsimError
+from kvsim.reporting.plan_data import PlanData, read_plan
 from kvsim.runs import FILES, MANIFEST, RunResult, load_run
 from kvsim.sweeping.database import FILE as LEDGER
 from kvsim.sweeping.drive import RUNS
@@ -41,7 +42,7 @@ class Shelf(NamedTuple):
     """Everything that could be read, by name; the problems of everything else."""
 
     runs: dict[str, RunResult]
-    plans: dict[str, dict[str, Any]]
+    plans: dict[str, PlanData]
     problems: dict[str, str]
 
 
@@ -143,7 +144,7 @@ def point_of(row: Row) -> str:
     return f"#{row.entry.position + 1} {text}"[:POINT_LENGTH]
 
 
-def plan_in(path: Path) -> dict[str, Any] | None:
+def plan_in(path: Path) -> PlanData | None:
     """The plan that a JSON file holds; None for any other JSON."""
     try:
         if path.is_symlink() or path.stat().st_size > LARGEST_PLAN:
@@ -151,6 +152,6 @@ def plan_in(path: Path) -> dict[str, Any] | None:
         value = orjson.loads(path.read_bytes())
     except (OSError, orjson.JSONDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    if not isinstance(value, dict) or not {"candidates", "objective", "hash"} <= value.keys():
+    if not isinstance(value, dict) or not value.keys() >= {"candidates", "objective", "hash"}:
         return None
-    return value
+    return read_plan(value, str(path))

@@ -17,11 +17,11 @@ from ..figures import compare as figures
 from ..money import RunCost, cost_of
 from ..rows import COLUMNS, rows
 from ..settings import slos
-from ..shown import dollars, milliseconds, number, percent, quantity
+from ..shown import brief, dollars, number, percent, quantity
 from ..workspace import Desk, digest_of
 from .parts import CARD, draw, nothing_to_show
 
-SHOWN_FIRST = 8
+SHOWN_FIRST = 10
 Colour = Literal["normal", "inverse", "off"]
 METRICS = ("ttft", "tpot", "e2el", "queue_time")
 
@@ -74,10 +74,9 @@ def best(desk: Desk, names: list[str]) -> str:
 
 CARDS: tuple[tuple[str, Callable[[object], str], Colour], ...] = (
     ("mean_kv_cache_usage", percent, "off"),
-    ("p99_ttft_ms", milliseconds, "inverse"),
-    ("p99_tpot_ms", milliseconds, "inverse"),
+    ("p99_ttft_ms", brief, "inverse"),
+    ("p99_tpot_ms", brief, "inverse"),
     ("request_goodput", quantity, "normal"),
-    ("output_throughput", quantity, "normal"),
     ("usd_per_million", dollars, "inverse"),
 )
 """Key figures, how they are written, and whether more is better."""

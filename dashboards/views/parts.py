@@ -12,8 +12,8 @@ from kvsim.errors import KvsimError
 from ..figures.style import CONFIG
 from ..workspace import Desk
 
-CARD = 122
-"""Pixels of a key figure: six beside the menu on a screen of 1,280."""
+CARD = 150
+"""Pixels of a key figure: five beside the menu on a screen of 1,280."""
 Page = Callable[[Desk], None]
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import streamlit as st
 
-from kvsim.catalog import gpu_names, load_gpu, model_names
+from kvsim.catalog import gpu_names, load_gpu
 from kvsim.compose import ignored, simulate
 from kvsim.core import Request
 from kvsim.memory import ALLOCATORS
@@ -21,16 +19,11 @@ from kvsim.scheduling import SCHEDULERS
 
 from .. import state
 from ..jobs import Job, Told, jobs
-from ..samples import SAMPLES
 from ..shown import quantity
-from ..workspace import Desk, scratch
+from ..workspace import Desk
 from .parts import link
+from .traces import chosen_trace, models
 
-if TYPE_CHECKING:
-    from streamlit.runtime.uploaded_file_manager import UploadedFile
-
-OWN = "own"
-SUFFIXES = ("jsonl", "json", "csv", "gz", "parquet")
 DTYPES = ("auto", "fp8", "int8", "int4")
 EVERY = 256
 """Requests after which progress is told."""
@@ -54,38 +47,13 @@ def page(desk: Desk) -> None:
     if wanted and trace is not None:
         place = run_path(desk.runs, name)
         key = f"replay:{place}"
+        jobs().forget(key)
         job = jobs().start(key, lambda told: replayed(scenario, trace, place, told))
         job.wait(PATIENCE)
         st.session_state["replaying"] = key
     running = jobs().get(st.session_state.get("replaying", ""))
     if running is not None:
         follow(desk, running)
-
-
-def chosen_trace(desk: Desk) -> Path | None:
-    """A sample, or a file from the user."""
-    say = desk.say
-    which = state.pick(
-        say("replay.trace"),
-        "trace",
-        (*SAMPLES, OWN),
-        shown=lambda name: say(f"trace.{name}"),
-    )
-    if which != OWN:
-        return desk.trace(which)
-    given = st.file_uploader(say("replay.upload"), type=list(SUFFIXES))
-    return None if given is None else kept(given)
-
-
-def kept(given: UploadedFile) -> Path:
-    """An uploaded file, under a name that says what it holds and leads nowhere."""
-    content = given.getvalue()
-    stem = re.sub(r"[^A-Za-z0-9._-]", "_", given.name)[-60:].lstrip(".")
-    path = scratch() / "uploads" / f"{hashlib.sha256(content).hexdigest()[:12]}-{stem}"
-    if not path.exists():
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(content)
-    return path
 
 
 def chosen_scenario(desk: Desk) -> Scenario:
@@ -128,12 +96,6 @@ def chosen_scenario(desk: Desk) -> Scenario:
     if blocks:
         changes["num_gpu_blocks_override"] = int(blocks)
     return Scenario().changed(**changes)
-
-
-@st.cache_data(show_spinner=False)
-def models() -> list[str]:
-    """Models of the catalog, the default first."""
-    return [Scenario().model, *model_names()]
 
 
 def slo(ttft: float, tpot_ms: float) -> dict[str, float]:

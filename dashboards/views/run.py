@@ -13,7 +13,7 @@ from .. import state
 from ..figures import run as figures
 from ..money import cost_of
 from ..settings import setting, slos
-from ..shown import dollars, milliseconds, percent, quantity
+from ..shown import brief, dollars, percent, quantity
 from ..workspace import Desk, digest_of, fresh, samples_of
 from .parts import CARD, draw, nothing_to_show
 
@@ -50,8 +50,8 @@ def cards(desk: Desk, run: RunResult) -> None:
         ("completed", quantity(get("completed"))),
         ("mean_kv_cache_usage", percent(get("mean_kv_cache_usage"))),
         ("prefix_cache_hit_rate", percent(get("prefix_cache_hit_rate"))),
-        ("p99_ttft_ms", milliseconds(get("p99_ttft_ms"))),
-        ("p99_tpot_ms", milliseconds(get("p99_tpot_ms"))),
+        ("p99_ttft_ms", brief(get("p99_ttft_ms"))),
+        ("p99_tpot_ms", brief(get("p99_tpot_ms"))),
         ("output_throughput", quantity(get("output_throughput"))),
         ("num_preemptions", quantity(get("num_preemptions"))),
         ("usd_per_million", dollars(cost.units.per_million_output_tokens if cost else None)),

@@ -1,0 +1,163 @@
+"""A plan: what each GPU type costs, how fleets grow, and what changes the answer."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from kvsim.reporting.plan_data import Effect, Exploration, PlanData
+
+from ..shown import dollars, percent
+from ..text import Words
+from .style import BLUE, GREEN, GREY, ORANGE, SERIES, SKY, finished, titled
+
+
+def cost_figure(plan: PlanData, say: Words) -> go.Figure:
+    """Dollars a month of the cheapest fleet of each GPU type; the cheapest of all stands out."""
+    names = [f"{each.gpus} × {each.gpu}" for each in plan.candidates]
+    months = [each.usd_per_month for each in plan.candidates]
+    figure = go.Figure(
+        go.Bar(
+            y=names,
+            x=months,
+            orientation="h",
+            marker_color=[GREEN if each is plan.best else SKY for each in plan.candidates],
+            text=[dollars(month) for month in months],
+            textposition="outside",
+            cliponaxis=False,
+            customdata=[each.fleet for each in plan.candidates],
+            hovertemplate="%{customdata}: %{text}<extra></extra>",
+        )
+    )
+    widest = max(months, default=1.0)
+    figure.update_xaxes(
+        title=say("axis.dollars_per_month"), tickprefix="$", range=[0, 1.2 * widest]
+    )
+    figure.update_yaxes(autorange="reversed")
+    titled(figure, say("plan.costs"))
+    return finished(figure, height=150 + 46 * max(2, len(names)), legend=False)
+
+
+def frontier_figure(plan: PlanData, say: Words) -> go.Figure:
+    """Cost against the share of good requests: the fleets found, and what means would have said."""
+    figure = go.Figure()
+    for each, colour in zip(plan.candidates, SERIES, strict=False):
+        per_gpu = each.usd_per_month / each.gpus
+        points = [(each.usd_per_month, each.attainment, each.gpus, "circle", say("plan.found"))]
+        if each.by_means is not None:
+            said = each.by_means
+            points.append((said.gpus * per_gpu, said.attainment, said.gpus, "x", say("plan.means")))
+        for cost, share, gpus, symbol, kind in points:
+            figure.add_scatter(
+                x=[cost],
+                y=[share],
+                mode="markers",
+                marker={"color": colour, "size": 13, "symbol": symbol},
+                name=f"{each.gpu}, {kind}",
+                hovertemplate=f"{gpus} × {each.gpu}, {kind}<br>{dollars(cost)} {say('plan.month')}"
+                f"<br>{percent(share, 2)}<extra></extra>",
+            )
+    if plan.attainment_needed is not None:
+        line = {"color": GREY, "dash": "dash"}
+        text = say("plan.needed", share=percent(plan.attainment_needed, 0))
+        figure.add_hline(
+            y=plan.attainment_needed,
+            line=line,
+            annotation={"text": text, "font_size": 11, "yanchor": "top"},
+        )
+    figure.update_xaxes(title=say("axis.dollars_per_month"), tickprefix="$", rangemode="tozero")
+    figure.update_yaxes(title=say("axis.attainment"), tickformat=".0%")
+    titled(figure, say("plan.frontier"))
+    return finished(figure, height=400)
+
+
+def pareto_figure(plan: PlanData, seen: Exploration, say: Words) -> go.Figure:
+    """What a user gets against what a GPU gives, as the load grows."""
+    best = plan.best
+    gpus = best.gpus if best else 1
+    points = [
+        (load.speed, load.output_throughput / gpus, load.request_rate, load.met)
+        for load in seen.loads
+        if load.speed is not None and load.output_throughput is not None
+    ]
+    figure = go.Figure(
+        go.Scatter(
+            x=[speed for speed, *_ in points],
+            y=[per_gpu for _, per_gpu, *_ in points],
+            mode="lines+markers+text",
+            line={"color": BLUE, "width": 2},
+            marker={"size": 10, "color": [GREEN if met else ORANGE for *_, met in points]},
+            text=[f"{rate:.2g}/s" for _, _, rate, _ in points],
+            textposition="top right",
+            hovertemplate="%{text}: %{x:.3g} · %{y:.4g}<extra></extra>",
+        )
+    )
+    figure.update_xaxes(title=say("axis.user_speed"), rangemode="tozero")
+    figure.update_yaxes(title=say("axis.gpu_yield"), rangemode="tozero")
+    titled(figure, say("plan.pareto"))
+    return finished(figure, height=400, legend=False)
+
+
+def sizes_figure(plan: PlanData, seen: Exploration, say: Words) -> go.Figure:
+    """The share of good requests by the size of the fleet."""
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[each.gpus for each in seen.sizes],
+        y=[share(each.attainment, each.attainment_at_most) for each in seen.sizes],
+        mode="lines+markers",
+        name=say("plan.found"),
+        line={"color": BLUE, "width": 2},
+        hovertemplate="%{x} GPUs: %{y:.2%}",
+    )
+    best = plan.best
+    if best is not None and best.by_means is not None:
+        figure.add_scatter(
+            x=[best.by_means.gpus],
+            y=[best.by_means.attainment],
+            mode="markers",
+            name=say("plan.means"),
+            marker={"symbol": "x", "size": 13, "color": ORANGE},
+            hovertemplate="%{x} GPUs: %{y:.2%}",
+        )
+    if best is not None:
+        figure.add_vline(x=best.gpus, line={"color": GREEN, "width": 1.5})
+    if plan.attainment_needed is not None:
+        figure.add_hline(y=plan.attainment_needed, line={"color": GREY, "dash": "dash"})
+    figure.update_xaxes(title=say("axis.gpus"), rangemode="tozero", tickformat=",d")
+    figure.update_yaxes(title=say("axis.attainment"), tickformat=".0%")
+    titled(figure, say("plan.sizes"))
+    return finished(figure, height=400)
+
+
+def share(reached: float | None, at_most: float | None) -> float | None:
+    """What was reached; of a replay that was stopped as hopeless, the most it could have been."""
+    return at_most if reached is None else reached
+
+
+def sensitivity_figure(plan: PlanData, seen: Exploration, say: Words) -> go.Figure:
+    """Dollars a month when an assumption is wrong."""
+    base = plan.best.usd_per_month if plan.best else 0.0
+    figure = go.Figure()
+    for effect in sorted(seen.sensitivity, key=lambda effect: distance(effect, base)):
+        cost = base if effect.usd_per_month is None else effect.usd_per_month
+        gpus = say("plan.too_many") if effect.gpus is None else f"{effect.gpus} × GPU"
+        text = f"{gpus}, {dollars(effect.usd_per_month)}" if cost != base else say("plan.same")
+        figure.add_bar(
+            y=[effect.case],
+            x=[cost - base],
+            base=[base],
+            orientation="h",
+            marker_color=ORANGE if effect.changes_the_answer else SKY,
+            text=[text],
+            textposition="auto" if cost != base else "outside",
+            hovertemplate="%{y}: %{text}<extra></extra>",
+        )
+    figure.add_vline(x=base, line={"color": GREY})
+    figure.update_xaxes(title=say("axis.dollars_per_month"), tickprefix="$")
+    figure.update_layout(barmode="overlay")
+    titled(figure, say("plan.sensitivity"))
+    return finished(figure, height=130 + 32 * len(seen.sensitivity), legend=False)
+
+
+def distance(effect: Effect, base: float) -> float:
+    """How far a case moves the cost; too many GPUs are farther than anything."""
+    return float("inf") if effect.usd_per_month is None else abs(effect.usd_per_month - base)
