@@ -39,7 +39,7 @@ BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"
 _INK, _QUIET = "#333333", "#8a8a8a"
 _POINTS = 400
 _CURVE_POINTS = 1_000
-_STYLE = {
+STYLE = {
     "font.size": 10.5,
     "axes.edgecolor": _QUIET,
     "axes.labelcolor": _INK,
@@ -100,7 +100,7 @@ def _series(result: RunResult) -> Series:
 
 def _save(path: Path, result: RunResult, panels: int, draw: Callable[[list[Axes]], str]) -> Path:
     """Draw one figure; ``draw`` fills its panels, top to bottom, and returns the title."""
-    with mpl.rc_context(_STYLE):  # type: ignore[arg-type]  # it wants its own long Literal
+    with mpl.rc_context(STYLE):  # type: ignore[arg-type]  # it wants its own long Literal
         figure = Figure(figsize=(9.6, 5.4), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08))
         axes = figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0]
         title = draw(list(axes))

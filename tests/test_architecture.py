@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "parquet": TABLES,
     "runs": TABLES | {"files", "analysis", "parquet"},
     "plots": RESULTS | {"report"},
+    "profile_plots": FOUNDATION | {"catalog", "costs", "files", "plots"},
     "export": RESULTS,
     "report": RESULTS | {"export"},
     "timeline": RESULTS,
@@ -60,14 +61,7 @@ AT_THE_TOP = {
     "__main__",
     "__init__",
 }
-DRAWS = {
-    "plots.py",
-    "reporting/figures.py",
-    "reporting/pdf.py",
-    "reporting/typeset.py",
-    "reproductions/figures.py",
-    "validation/figures.py",
-}
+DRAWS = {"plots.py", "profile_plots.py", "reporting/figures.py", "reporting/pdf.py", "reporting/typeset.py", "reproductions/figures.py", "validation/figures.py"}
 FORBIDDEN = {"torch", "triton", "streamlit", "kernels"}
 
 

@@ -425,3 +425,10 @@ def test_a_profile_can_be_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
     assert "driver" in printed
     assert run(["profile", "show", "--operator", "rms_norm"]) == 0
     assert run(["profile", "show", "--operator", "norms"]) == 2
+
+
+def test_a_profile_is_drawn_as_it_was_measured_and_against_its_peaks(tmp_path: Path) -> None:
+    assert run(["profile", "show", "--plots", str(tmp_path / "figures")]) == 0
+    drawn = sorted((tmp_path / "figures").iterdir())
+    assert [path.name for path in drawn] == ["operators.png", "rates.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,9 +30,17 @@ def show(
     operator: Annotated[
         str | None, typer.Option(help="Print the times of this operator, point by point.")
     ] = None,
+    plots: Annotated[
+        Path | None, typer.Option(help="Folder to draw operators.png and rates.png into.")
+    ] = None,
 ) -> None:
     """Print what a profile holds and where it comes from."""
     found, console = chosen(gpu, profile), wide_console()
+    if plots is not None:
+        from kvsim.profile_plots import write_profile_plots
+
+        for path in write_profile_plots(found, plots):
+            console.print(f"wrote {path}")
     if operator is None:
         show_machine(found, console)
         show_tables(found, console)
