@@ -14,14 +14,13 @@ from matplotlib.transforms import Bbox
 
 from kvsim.reporting import figures
 from kvsim.reporting.document import Block, Bullets, Code, Document, Figure, Paragraph, Table
-from kvsim.reporting.figures import QUIET, STYLE
-from kvsim.reporting.typeset import PADDING, Row, Span, Type, typeset, wrapped
+from kvsim.reporting.typeset import PADDING, QUIET, Row, Span, Type, typeset, wrapped
 
 PAPER = (8.27, 11.69)
 """A4, inches, as all lengths here."""
 LEFT, TOP, BOTTOM = 0.75, 0.75, 0.8
 WIDE = PAPER[0] - 2 * LEFT
-SOFT, LINE, BEST = "#f5f7f9", "#dfe4ea", "#e8f3ee"
+SOFT, LINE = "#f5f7f9", "#dfe4ea"
 TONES = {"good": "#00795a", "bad": "#b54708", "open": "#0072b2"}
 GAP = 0.1
 TOGETHER = 3.0
@@ -114,7 +113,7 @@ class Press:
         assert self._sheet is not None
         bottom = self._y - height
         place = (LEFT / PAPER[0], bottom / PAPER[1], WIDE / PAPER[0], height / PAPER[1])
-        with mpl.rc_context(STYLE | {"font.size": 8.0, "legend.fontsize": 7.5}):
+        with mpl.rc_context(figures.STYLE | {"font.size": 8.0, "legend.fontsize": 7.5}):
             figures.place(self._sheet, figure.chart, Bbox.from_bounds(*place))
         self.skip(height + GAP)
         for line in caption:

@@ -1,0 +1,98 @@
+"""The first screen about a plan: the answer, its cost and its risk."""
+
+from __future__ import annotations
+
+from kvsim.reporting.document import Point, Summary, Tile
+from kvsim.reporting.forms import cents, dollars, fine_share, number, plain, share
+from kvsim.reporting.plan_data import Candidate, PlanData
+
+
+def summary(plan: PlanData) -> Summary:
+    """Answer, cost and risk."""
+    best = plan.best
+    if best is None:
+        return Summary(
+            headline=f"No fleet of up to {plan.max_gpus} GPUs meets the objective",
+            tone="bad",
+            points=(
+                Point("Answer", f"Asked: {plain('; '.join(plan.objective))}."),
+                Point("Cost", "None: there is nothing to buy."),
+                Point("Risk", " ".join(f"{one.gpu}: {one.reason}." for one in plan.refused)),
+            ),
+            warnings=tuple(plan.warnings),
+        )
+    return Summary(
+        headline=headline(best),
+        tone="good" if best.met else "bad",
+        points=(
+            Point("Answer", answer(plan, best)),
+            Point("Cost", price(plan, best)),
+            Point("Risk", risk(plan)),
+        ),
+        tiles=tuple(tiles(plan, best)),
+        warnings=tuple(plan.warnings),
+    )
+
+
+def headline(best: Candidate) -> str:
+    """The answer in one line."""
+    bought = f"{best.gpus} × {best.gpu}, {dollars(best.usd_per_month)} a month"
+    return bought if best.met else f"Objective missed with {bought}"
+
+
+def answer(plan: PlanData, best: Candidate) -> str:
+    """What is recommended, and why not fewer."""
+    said = [
+        f"Asked: {plain('; '.join(plan.objective))}. Replaying the trace on {best.fleet}, "
+        f"{fine_share(best.attainment or 0)} of requests stay within all limits."
+    ]
+    if best.by_means is not None:
+        fewer = best.by_means
+        said.append(
+            f"Sizing by means would have said {fewer.gpus} of these GPUs, which keep "
+            f"{share(fewer.attainment)} of requests within the limits."
+        )
+    return " ".join(said)
+
+
+def price(plan: PlanData, best: Candidate) -> str:
+    """What it costs, and the next cheapest."""
+    said = [
+        f"{dollars(best.usd_per_month)} a month ({cents(best.usd_per_hour)} an hour). "
+        f"{best.price.line}."
+    ]
+    if len(plan.candidates) > 1:
+        other = plan.candidates[1]
+        more = other.usd_per_month / best.usd_per_month - 1
+        said.append(f"Next: {other.gpus} × {other.gpu}, {more:+.0%}.")
+    return " ".join(said)
+
+
+def risk(plan: PlanData) -> str:
+    """What would change the answer."""
+    times = f"Iteration times are {plan.cost_model}, taken to be right within ±{plan.calibration_error:.0%}."
+    if plan.exploration is None:
+        return f"Sensitivity was not examined. {times}"
+    risky = [one.case for one in plan.exploration.sensitivity if one.changes_the_answer]
+    if not risky:
+        return f"None of the changed assumptions below changes the answer. {times}"
+    return f"The answer would be another one with {', '.join(risky)}. {times}"
+
+
+def tiles(plan: PlanData, best: Candidate) -> list[Tile]:
+    """Numbers to remember."""
+    found = [Tile(dollars(best.usd_per_month), "a month")]
+    per = best.usd_per_million_output_tokens
+    if per is not None:
+        found.append(Tile(cents(per), "per million output tokens"))
+    good = best.usd_per_thousand_good_requests
+    if good is not None:
+        found.append(Tile(cents(good), "per 1,000 requests within the limits"))
+    if best.highest_request_rate is not None:
+        found.append(
+            Tile(
+                f"{number(best.highest_request_rate)}/s",
+                f"highest rate that meets the objective; the trace has {number(plan.trace.request_rate)}/s",
+            )
+        )
+    return found
