@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvsim.costs.fixed import Fixed
+from kvsim.costs.hosted import Hosted
 from kvsim.costs.profile import Measured
 from kvsim.costs.roofline import Roofline
 from kvsim.costs.served import Served
@@ -12,10 +13,11 @@ from kvsim.protocols import CostModel
 
 COST_MODELS: dict[str, Callable[..., CostModel]] = {
     "fixed": Fixed,
+    "hosted": Hosted,
     "profile": Measured,
     "roofline": Roofline,
     "served": Served,
 }
 """Cost models by the name that ``--cost-model`` takes."""
 
-__all__ = ["COST_MODELS", "Fixed", "Measured", "Roofline", "Served"]
+__all__ = ["COST_MODELS", "Fixed", "Hosted", "Measured", "Roofline", "Served"]

@@ -11,9 +11,10 @@ import torch
 from kvsim.errors import ConfigError, unknown
 from kvsim.execution.decoder import Decoder
 from kvsim.execution.engine import Engine
+from kvsim.execution.fused import Kernels
 from kvsim.execution.graphs import GraphedEngine
 from kvsim.execution.memory import KVMemory
-from kvsim.execution.operators import Kernels, Operators, References
+from kvsim.execution.operators import Operators, References
 from kvsim.execution.replica import Executed
 from kvsim.execution.shape import shape_of
 from kvsim.execution.verify import Verifier
@@ -91,6 +92,7 @@ class Execution:
         """What executed the run, and how far its outputs were from the reference, if asked for."""
         found: dict[str, object] = {"device": self._hardware, "torch": torch.__version__}
         for engine in self._engines:
+            found["device_seconds"] = engine.device_seconds
             if isinstance(engine.witness, Verifier):
                 witness = engine.witness
                 found["verified"] = {

@@ -111,6 +111,8 @@ class Engine:
         self.device = decoder.device
         self.seats = Seats(allocator, memory, seats, self.device)
         self.text = Text(decoder.shape.vocab)
+        self.device_seconds: float | None = None
+        """What the device spent on iterations, launches that wait for one another included."""
         self._allocator = allocator
         self.witness = witness(self) if witness is not None else None
 

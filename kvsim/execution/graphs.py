@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from collections.abc import Sequence as Seq
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from kvsim.execution.engine import Engine
+from kvsim.core import Sequence
+from kvsim.execution.engine import Chunk, Engine, Prompts
 
 STEP = 8
 """Batches are padded to the next multiple of this, small ones to the next power of two."""
@@ -26,11 +28,15 @@ class Graph(NamedTuple):
 class GraphedEngine(Engine):
     """An engine on a GPU whose pure decode steps are graphs; others are launched one by one."""
 
+    device_seconds: float
+
     def prepare(self, most: int) -> None:
         """Capture steps of up to ``most`` sequences, and compile what mixed steps need."""
         self._sizes = sorted(sizes(most))
         self._rows = torch.full((self._sizes[-1],), self.seats.nobody, device=self.device)
         self._shown: list[int] = []
+        self.device_seconds = 0.0
+        self._first, self._last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         self._graphs: dict[int, Graph] = {}
         self._pool = torch.cuda.graph_pool_handle()
         for size in reversed(self._sizes):
@@ -55,8 +61,22 @@ class GraphedEngine(Engine):
             self._rows.copy_(torch.tensor(padded))
             self._shown = rows
         step = self._graphs[size]
+        self._first.record()
         step.graph.replay()
+        self._last.record()
         return step.outputs[:count], step.sampled[:count]
+
+    def mixed(self, rows: list[int], chunks: list[Chunk]) -> tuple[Tensor, Tensor]:
+        """Launch the step kernel by kernel."""
+        self._first.record()
+        found = super().mixed(rows, chunks)
+        self._last.record()
+        return found
+
+    def execute(self, prompts: Prompts, decodes: Seq[Sequence]) -> None:
+        """Compute one iteration, and note what of it the device was busy."""
+        super().execute(prompts, decodes)
+        self.device_seconds += self._first.elapsed_time(self._last) / 1e3
 
 
 def sizes(most: int) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""What an iteration computes besides its products: by Triton kernels, or by torch as their reference."""
+"""What an iteration computes besides its products; here by plain torch, in :mod:`.fused` by kernels."""
 
 from __future__ import annotations
 
@@ -49,66 +49,6 @@ class Operators(Protocol):
     def copy(self, planes: Tensor, sources: Tensor, targets: Tensor) -> None:
         """Copy blocks of ``[planes, blocks, ...]``."""
         ...
-
-
-class Kernels:
-    """The project's kernels, on a GPU or, with ``TRITON_INTERPRET=1``, on none."""
-
-    def embed(self, table: Tensor, ids: Tensor) -> Tensor:
-        """Rows of an embedding."""
-        from kvsim.kernels import layer
-
-        out = table.new_empty(len(ids), table.shape[1])
-        layer.embed(table, ids, out)
-        return out
-
-    def add_norm(self, x: Tensor, residual: Tensor, weight: Tensor) -> Tensor:
-        """Add and normalise in one pass."""
-        from kvsim.kernels import layer
-
-        out = x.new_empty(x.shape)
-        layer.add_norm(x, residual, weight, out)
-        return out
-
-    def rotate(self, x: Tensor, turns: Tensor, positions: Tensor) -> None:
-        """Rotary positions, in place."""
-        from kvsim.kernels import layer
-
-        layer.rotate(x, turns, positions)
-
-    def gate(self, x: Tensor) -> Tensor:
-        """Activation of the MLP in one pass."""
-        from kvsim.kernels import layer
-
-        out = x.new_empty(len(x), x.shape[1] // 2)
-        layer.silu(x, out)
-        return out
-
-    def write(self, keys: Tensor, values: Tensor, kv: KV, slots: Tensor) -> None:
-        """Store new KV, quantised on the way."""
-        from kvsim.kernels.write import write_kv
-
-        write_kv(keys, values, kv, slots)
-
-    def decode(self, q: Tensor, kv: KV, table: Tensor, lengths: Tensor) -> Tensor:
-        """Paged decode attention."""
-        from kvsim.kernels.decode import decode
-
-        return decode(q, kv, table, lengths)[0]
-
-    def prompt(
-        self, q: Tensor, kv: KV, table: Tensor, starts: Tensor, lengths: Tensor, longest: int
-    ) -> Tensor:
-        """Chunked prefill over pages."""
-        from kvsim.kernels.prefill import prefill, tuned
-
-        return prefill(q, kv, table, starts, lengths, tuning=tuned(kv, longest))[0]
-
-    def copy(self, planes: Tensor, sources: Tensor, targets: Tensor) -> None:
-        """Copy blocks in one launch."""
-        from kvsim.kernels.move import copy_blocks
-
-        copy_blocks(planes, sources, targets)
 
 
 class References:

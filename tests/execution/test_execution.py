@@ -17,7 +17,7 @@ from kvsim.core import Request, Sequence  # noqa: E402
 from kvsim.errors import CapacityError, ConfigError, VerificationError  # noqa: E402
 from kvsim.execution import assembly  # noqa: E402
 from kvsim.execution.assembly import DEVICES, Execution  # noqa: E402
-from kvsim.execution.operators import Kernels  # noqa: E402
+from kvsim.execution.fused import Kernels  # noqa: E402
 from kvsim.layout import KVLayout  # noqa: E402
 from kvsim.memory.mapped import MAPPED  # noqa: E402
 from kvsim.memory.mapped_paged import MappedPaged  # noqa: E402

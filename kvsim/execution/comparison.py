@@ -1,0 +1,187 @@
+"""The four allocators on one workload, simulated and executed: what each says of the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from kvsim.compose import deploy, simulate, trace_options
+from kvsim.core import PICOSECONDS, BatchShape
+from kvsim.costs import Hosted
+from kvsim.protocols import Allocator, Leap
+from kvsim.scenario import Scenario
+from kvsim.simulation.cluster import simulate as serve
+from kvsim.simulation.silent import Silent
+from kvsim.workload import WorkloadSpec, generate, open_trace, write_trace
+from kvsim.workload.spec import PrefixTree
+
+ALLOCATORS: dict[str, dict[str, Any]] = {
+    "contiguous": {"reservation": "max"},
+    "buddy": {"reservation": "pow2"},
+    "paged": {},
+    "radix": {},
+}
+"""What is compared, with settings of its own."""
+METRICS = (
+    "mean_kv_cache_usage",
+    "utilisation",
+    "mean_batch",
+    "output_throughput",
+    "mean_ttft_ms",
+    "median_ttft_ms",
+    "p99_ttft_ms",
+    "mean_tpot_ms",
+    "median_tpot_ms",
+    "p99_tpot_ms",
+    "mean_e2el_ms",
+    "duration",
+    "num_iterations",
+)
+"""What is compared; the rest is in the runs."""
+Figures = dict[str, float]
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """One deployment and one workload."""
+
+    model: str = "llama-3-8b"
+    gpu: str = "h200"
+    executor: str = "gpu"
+    blocks: int = 2048
+    """Of 16 tokens: a pool small enough to matter."""
+    max_model_len: int = 2048
+    max_num_seqs: int = 64
+    requests: int = 240
+    rate: float = 14.0
+    prompt: str = "lognormal:400:0.6"
+    output: str = "lognormal:160:0.7"
+    prefix_tokens: int = 256
+    seed: int = 7
+
+    def workload(self, seed: int) -> WorkloadSpec:
+        """Prompts that share one of eight beginnings."""
+        return WorkloadSpec(
+            requests=self.requests,
+            rate=self.rate,
+            prompt=self.prompt,
+            output=self.output,
+            prefix=PrefixTree(groups=8, tokens=self.prefix_tokens),
+            hash_block=16,
+            max_tokens=self.max_model_len,
+        )
+
+    def scenario(self, **settings: Any) -> Scenario:
+        """The deployment with further settings."""
+        return Scenario(
+            model=self.model,
+            gpu=self.gpu,
+            num_gpu_blocks_override=self.blocks,
+            max_model_len=self.max_model_len,
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=2048,
+            **settings,
+        )
+
+    def write(self, path: Path, seed: int) -> str:
+        """The workload as a trace file."""
+        write_trace(generate(self.workload(seed), seed), str(path))
+        return str(path)
+
+
+class Steps(Silent):
+    """Keeps every iteration: its shape and its picoseconds."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[BatchShape, int]] = []
+
+    def leap(self, leap: Leap, allocator: Allocator) -> None:
+        """An iteration was executed."""
+        self.rows.append((leap.shape, leap.end - leap.start))
+
+
+def calibration(setup: Setup, folder: Path) -> dict[str, Any]:
+    """Seconds of host work in an iteration, and residuals of the cost model, from a run of its own."""
+    trace = setup.write(folder / "calibration.jsonl", setup.seed + 1)
+    scenario = setup.scenario(executor=setup.executor, cost_model="hosted")
+    deployed = deploy(scenario)
+    steps, opened = Steps(), open_trace(trace, trace_options(scenario))
+    serve(opened, deployed.replicas, deployed.router, steps)
+    assert deployed.execution is not None
+    device: Any = deployed.execution.facts()["device_seconds"]
+    total = sum(span for _, span in steps.rows) / PICOSECONDS
+    host = (total - (device or 0.0)) / len(steps.rows)
+    found = {
+        "iterations": len(steps.rows),
+        "seconds": total,
+        "device_seconds": device,
+        "host": host,
+    }
+    return found | {"residuals": residuals(steps, predictor(setup, host))}
+
+
+def predictor(setup: Setup, host: float) -> Hosted:
+    """The cost model of the simulated runs."""
+    from kvsim.catalog.hardware import load_gpu
+    from kvsim.catalog.models import load_model
+    from kvsim.layout import KVLayout
+
+    return Hosted(KVLayout(load_model(setup.model)), load_gpu(setup.gpu), host=host)
+
+
+def residuals(steps: Steps, model: Hosted) -> dict[str, Figures]:
+    """Predicted over measured time, less 1, by kind of batch: the median iteration, and the sum."""
+    kinds: dict[str, list[tuple[int, int]]] = {"decode": [], "mixed": [], "prompt": []}
+    for shape, span in steps.rows:
+        kind = "decode" if not shape.prefills else "mixed" if shape.decodes else "prompt"
+        kinds[kind].append((model.time(shape), span))
+    return {
+        kind: {
+            "iterations": len(rows),
+            "median": median(predicted / measured for predicted, measured in rows) - 1,
+            "sum": sum(predicted for predicted, _ in rows) / sum(span for _, span in rows) - 1,
+        }
+        for kind, rows in kinds.items()
+        if rows
+    }
+
+
+def compared(setup: Setup, host: float, folder: Path, log: Log) -> Iterator[dict[str, Any]]:
+    """Both runs of every allocator, with the error of each metric."""
+    trace = setup.write(folder / "workload.jsonl", setup.seed)
+    hosted = {"cost_model": {"name": "hosted", "host": host}}
+    for allocator, own in ALLOCATORS.items():
+        given = {"allocator": allocator, **own}
+        executed = run(setup.scenario(executor=setup.executor, **given), trace, folder, "executed")
+        simulated = run(setup.scenario(**hosted, **given), trace, folder, "simulated")
+        errors = {
+            name: simulated[name] / executed[name] - 1 for name in METRICS if executed.get(name)
+        }
+        middle = median(map(abs, errors.values()))
+        log(f"{allocator}: median error {middle:.1%}")
+        yield {
+            "allocator": allocator,
+            "settings": own,
+            "executed": executed,
+            "simulated": simulated,
+            "errors": errors,
+            "median_error": middle,
+        }
+
+
+def run(scenario: Scenario, trace: str, folder: Path, kind: str) -> Figures:
+    """One run, kept in a folder of its own, as figures."""
+    name = f"{scenario.allocator.name}-{kind}"
+    result = simulate(scenario, trace, out=folder / name, overwrite=True, name=name)
+    summary: Any = dict(result.summary)
+    memory = summary["kv_memory"]
+    figures: Figures = {key: summary[key] for key in METRICS if key in summary}
+    figures["utilisation"] = memory["used"] / sum(memory.values())
+    figures["mean_batch"] = summary["total_output_tokens"] / summary["num_iterations"]
+    for key in ("num_preemptions", "prefix_cache_hit_rate", "completed", "busy_fraction"):
+        figures[key] = summary[key]
+    return figures
