@@ -61,7 +61,16 @@ AT_THE_TOP = {
     "__main__",
     "__init__",
 }
-DRAWS = {"plots.py", "profile_plots.py", "reporting/figures.py", "reporting/panels.py", "reporting/pdf.py", "reporting/typeset.py", "reproductions/figures.py", "validation/figures.py"}
+DRAWS = {
+    "plots.py",
+    "profile_plots.py",
+    "reporting/figures.py",
+    "reporting/panels.py",
+    "reporting/pdf.py",
+    "reporting/typeset.py",
+    "reproductions/figures.py",
+    "validation/figures.py",
+}
 FORBIDDEN = {"torch", "triton", "streamlit", "kernels"}
 
 
