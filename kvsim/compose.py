@@ -15,6 +15,7 @@ from kvsim.catalog.model import ModelSpec
 from kvsim.catalog.models import load_model
 from kvsim.core import Request
 from kvsim.costs import COST_MODELS
+from kvsim.costs.hostlink import HostLink
 from kvsim.errors import CapacityError, ConfigError
 from kvsim.layout import KVLayout
 from kvsim.memory import ALLOCATORS
@@ -22,13 +23,15 @@ from kvsim.memory.block_table import Mapped
 from kvsim.memory.eviction import EVICTIONS, EvictionPolicy
 from kvsim.memory.mapped import MAPPED
 from kvsim.memory.reservation import RESERVATIONS, ReservationRule
-from kvsim.protocols import Allocator, CostModel, Router, Scheduler
+from kvsim.protocols import Allocator, CostModel, Preemption, Router, Scheduler, VictimRule
 from kvsim.registry import Blueprint, blueprint, options, resolve
 from kvsim.routing import ROUTERS
 from kvsim.runs import Recording, RunResult, new_manifest
 from kvsim.scenario import Component, Scenario
 from kvsim.scheduling import SCHEDULERS
+from kvsim.scheduling.preemption import PREEMPTIONS
 from kvsim.scheduling.static import Static
+from kvsim.scheduling.victims import VICTIMS
 from kvsim.simulation.cluster import audited
 from kvsim.simulation.cluster import simulate as replay
 from kvsim.simulation.host import HostCosts, Launches
@@ -117,7 +120,8 @@ def described(deployed: Deployment) -> Described:
     allocators = [replica.allocator for replica in deployed.replicas]
     slots = getattr(allocators[0], "block_size", None) or getattr(allocators[0], "page_size", None)
     evictions = sum(allocator.evictions for allocator in allocators)
-    return Described(slots or 1, evictions, deployed.cost_label)
+    swapped = sum(getattr(one.scheduler, "swapped_tokens", 0) for one in deployed.replicas)
+    return Described(slots or 1, evictions, deployed.cost_label, swapped)
 
 
 def deploy(
@@ -145,6 +149,10 @@ def deploy(
         layout=layout, gpu=gpu
     )
     resources = pool(scenario, layout, gpu)
+    preemption = planned("preemption", Preemption, PREEMPTIONS, scenario.preemption, {})
+    link = (
+        None if "moves" not in preemption.asks else link_to_host(scenario, layout, gpu, cost_model)
+    )
     kind = replica_kind(scenario, engine, scheduler, layout.model)
     execution = execution_of(scenario, layout, scheduler, verify=verify)
 
@@ -157,7 +165,7 @@ def deploy(
         )
         return made(
             index,
-            scheduler.build(allocator=memory),
+            scheduler.build(allocator=memory, preemption=preemption.build(moves=link)),
             memory,
             cost_model,
             max_model_len=scenario.max_model_len,
@@ -172,6 +180,16 @@ def deploy(
         cost_model.label if execution is None else execution.label,
         execution,
     )
+
+
+def link_to_host(scenario: Scenario, layout: KVLayout, gpu: Gpu, cost_model: CostModel) -> HostLink:
+    """What swapping takes, for preemptions that do."""
+    if scenario.executor is not None:
+        raise ConfigError(
+            f"--executor does not swap; accepted: --preemption recompute, not "
+            f"{scenario.preemption.name}"
+        )
+    return HostLink(layout, gpu, cost_model, block_size=scenario.block_size)
 
 
 def longest_of(scenario: Scenario, memory: Allocator) -> int:
@@ -258,6 +276,8 @@ OPTIONAL = {
     "reservation": "reservation",
     "long_prefill_token_threshold": "long_prefill_token_threshold",
     "watermark": "watermark",
+    "victim": "victim",
+    "preemption": "preemption",
 }
 """Settings that only some plug-ins know, with the parameter that they become."""
 
@@ -308,6 +328,7 @@ def shared_settings(scenario: Scenario, layout: KVLayout, *, leaps: bool) -> Map
         **dict(scenario),
         "prefix_caching": scenario.enable_prefix_caching,
         "eviction": planned("eviction", EvictionPolicy, EVICTIONS, scenario.eviction, {}).build(),
+        "victim": planned("victim", VictimRule, VICTIMS, scenario.victim, {}).build(),
         "fixed_blocks": -(-fixed // scenario.block_size),
         "slots_per_sequence": fixed,
         "leaps": leaps,

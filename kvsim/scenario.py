@@ -151,6 +151,16 @@ class Scenario(Settings):
     watermark: float = setting(
         0.0, "Scheduling", "Share of the pool that admissions leave free.", ge=0, lt=1
     )
+    victim: Component = setting(
+        "last",
+        "Scheduling",
+        "Who is preempted: last, lowest-priority, largest or fewest-generated.",
+    )
+    preemption: Component = setting(
+        "recompute",
+        "Scheduling",
+        "What becomes of its KV: recompute, swap (to the host) or auto (the faster).",
+    )
     replicas: PositiveInt = setting(1, "Cluster", "Engines that serve side by side.", le=100_000)
     router: Component = setting("round-robin", "Cluster", "Which replica gets a request.")
     engine: str | None = setting(

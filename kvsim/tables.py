@@ -171,6 +171,8 @@ class ReplicaTotals(NamedTuple):
     """Busy time in which requests waited and ``max_num_seqs`` ran (or a static batch did)."""
     blocked_budget: float
     """Busy time in which requests waited and the token budget of the iteration was spent."""
+    saved: float = 0.0
+    """Slot-seconds that running sequences would have held besides if none were shared."""
 
 
 class EngineRecord(NamedTuple):

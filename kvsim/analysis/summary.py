@@ -31,6 +31,8 @@ class Deployment(NamedTuple):
     """Cached blocks dropped to make room, on all replicas."""
     cost_model: str
     """Label of the cost model: ``analytic``, ``fixed``, ``measured ...``."""
+    swapped_tokens: int = 0
+    """Tokens whose KV was copied to the host or back, on all replicas."""
 
 
 def summarise(statistics: RunStatistics, engine: EngineRecord, deployment: Deployment) -> Summary:
@@ -89,6 +91,7 @@ def _counts(statistics: RunStatistics, engine: EngineRecord, deployment: Deploym
         "num_evictions": deployment.evictions,
         "num_rejected": statistics.rejected,
         "recomputed_tokens": statistics.recomputed_tokens,
+        "swapped_tokens": deployment.swapped_tokens,
         "num_iterations": sum(replica.iterations for replica in engine.replicas),
         "num_replicas": len(engine.replicas),
     }
@@ -103,9 +106,16 @@ def _memory(statistics: RunStatistics, engine: EngineRecord, deployment: Deploym
     return {
         "peak_kv_cache_usage": _rate(peak, slots),
         "mean_kv_cache_usage": _rate(held, pool),
+        "kv_saved_by_sharing": _saved(engine),
         "kv_blocks_total": slots // deployment.block_size * replicas,
         "kv_memory": _waterfall(engine, statistics.first_arrival, pool, held),
     }
+
+
+def _saved(engine: EngineRecord) -> float | None:
+    """Share of the slots that running sequences would hold without sharing, and do not."""
+    saved = sum(replica.saved for replica in engine.replicas)
+    return _rate(saved, saved + sum(replica.held for replica in engine.replicas))
 
 
 def _waterfall(engine: EngineRecord, start: float, pool: int, held: float) -> dict[str, float]:

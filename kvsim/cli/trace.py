@@ -50,11 +50,13 @@ SHAPE: Flags = {
         "Pause between turns, seconds: exponential:MEAN, lognormal:MEAN:SIGMA, ...",
     ),
     "hash_block": (int, "Tokens that a hash id stands for."),
+    "n": (int, "Answers of each request, sampled in parallel."),
+    "beam_width": (int, "Beams of each request; 1: no beam search."),
     "max_tokens": (int, "Longest prompt and answer together."),
 }
 
 
-def _with_flags(flags: Flags) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_flags(flags: Flags) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command these flags; it receives those that were given as a mapping."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -92,7 +94,7 @@ To = Annotated[str | None, typer.Option("--to", help="Format written: kvsim, moo
 
 
 @app.command()
-@_with_flags(READING)
+@with_flags(READING)
 def info(
     trace: Source,
     json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
@@ -112,7 +114,7 @@ def info(
 
 
 @app.command()
-@_with_flags(READING)
+@with_flags(READING)
 def convert(trace: Source, out: Target, to: To = None, *, given: Given) -> None:
     """Write a trace as kvsim JSONL, Parquet or Mooncake JSONL."""
     from kvsim.workload import open_trace, write_trace
@@ -126,7 +128,7 @@ def convert(trace: Source, out: Target, to: To = None, *, given: Given) -> None:
 
 
 @app.command()
-@_with_flags(SHAPE)
+@with_flags(SHAPE)
 def generate(
     out: Target,
     preset: Annotated[

@@ -17,20 +17,20 @@ class Continuous(Chunked):
     def __init__(
         self,
         allocator: Allocator,
+        preemption: Preemption | None = None,
         *,
         max_num_seqs: int = 256,
         victim: VictimRule | None = None,
-        preemption: Preemption | None = None,
         beam_turnover: float = 1.0,
         seed: int = 0,
         leaps: bool = True,
     ) -> None:
         super().__init__(
             allocator,
+            preemption,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=UNBOUNDED,
             victim=victim,
-            preemption=preemption,
             beam_turnover=beam_turnover,
             seed=seed,
             leaps=leaps,

@@ -34,13 +34,15 @@ class PipelinedScheduler(Scheduler, Protocol):
 class Flight:
     """A batch on its way through the engine."""
 
-    __slots__ = ("batch", "end", "outcome", "start", "steps", "waiting")
+    __slots__ = ("batch", "end", "hold", "outcome", "start", "steps", "waiting")
 
     def __init__(self, batch: Batch, waiting: int) -> None:
         self.batch = batch
         self.steps = batch.steps
         self.waiting = waiting
         """Requests that were left waiting when it was scheduled."""
+        self.hold = 0
+        """Picoseconds that pass before it is launched."""
         self.start = 0
         """When the GPU begins it: before its last kernel is launched, unless it is one graph."""
         self.end = 0
@@ -122,8 +124,11 @@ class Pipelined(Replica):
         self._receive(sequence)
 
     def _receive(self, sequence: Sequence) -> None:
-        """The engine knows of a request; leaps that it could join end with what it waits for."""
         self.scheduler.add(sequence)
+        self._notice()
+
+    def _notice(self) -> None:
+        """Somebody could join: leaps end with what he waits for, and an idle engine wakes."""
         flight, following = self._flight, self._following
         if following is not None:
             if following.batch.open:
@@ -204,11 +209,14 @@ class Pipelined(Replica):
         flight.outcome = self.scheduler.commit(flight.batch, flight.steps)
         self.scheduler.linger(flight.outcome)
         self._following = following = self._decide(now)
-        took = self._cost_model.time(flight.batch.shape, flight.steps)
+        took = self._cost_model.time(flight.batch.shape, flight.steps) + flight.batch.stall
         flight.end = max(flight.start + took, least, self._start + 1)
         seen = flight.end
         if following is not None:
-            seen = max(seen, now + self._host.launches.time(following.batch.shape))
+            if following.hold:
+                flight.end = max(flight.end, now + following.hold)
+            launched = now + following.hold + self._host.launches.time(following.batch.shape)
+            seen = max(flight.end, launched)
         self._next = Call(self._env, seen, self._end, self._finish)
 
     def _finish(self, _: Event) -> None:

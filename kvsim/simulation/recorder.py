@@ -65,11 +65,12 @@ class _Track:
         "peak",
         "preemptions",
         "samples",
+        "saved",
         "tokens",
     )
 
     def __init__(self, total_slots: int) -> None:
-        self.iterations = self.tokens = self.busy = self.held = self.peak = 0
+        self.iterations = self.tokens = self.busy = self.held = self.peak = self.saved = 0
         self.blocked_kv = self.blocked_seats = self.blocked_budget = 0
         self.preemptions = self.evictions = 0
         self.end = 0
@@ -89,6 +90,7 @@ class _Track:
             self.blocked_kv / PICOSECONDS,
             self.blocked_seats / PICOSECONDS,
             self.blocked_budget / PICOSECONDS,
+            self.saved / PICOSECONDS,
         )
 
 
@@ -180,6 +182,7 @@ class Recorder:
         track.held += span * (after * (steps + 1) + held * (steps - 1)) // (2 * steps)
         if after > track.peak:
             track.peak = after
+        track.saved += span * allocator.saved_slots
         if decodes:
             self._gaps.append(span // steps)
             self._gap_counts.append(decodes * steps)

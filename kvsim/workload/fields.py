@@ -22,6 +22,9 @@ MAX_TOKENS = 1_000_000_000
 """Longest prompt or answer that is believed."""
 MAX_SECONDS = 1e8
 """Longest trace that is believed: three years."""
+MOST_SEQUENCES = 1024
+"""Most samples or beams of a request."""
+MOST_PRIORITY = 1_000_000_000
 MAX_ID = 2**64 - 1
 CHARACTERS_PER_TOKEN = 3.84
 """Mean of 78.0 M characters in 87,989 ShareGPT turns (Mistral-7B v1 vocabulary, 20.3 M tokens)."""
@@ -70,6 +73,14 @@ def tokens(record: Record, field: str) -> int:
     if type(value) is int and 0 < value <= MAX_TOKENS:
         return value
     raise wrong(record, field, TOKENS)
+
+
+def count(record: Record, field: str, least: int, most: int) -> int:
+    """A whole number between two others."""
+    value = record.get(field)
+    if type(value) is int and least <= value <= most:
+        return value
+    raise wrong(record, field, f"a whole number from {least:,} to {most:,}")
 
 
 def number(record: Record, field: str, accepted: str, limit: float = math.inf) -> float:

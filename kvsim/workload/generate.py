@@ -97,7 +97,7 @@ class _Generator:
 
     def _chunk(self, starts: list[float], turns: _Turns, sessions: int) -> Iterator[Request]:
         """Requests of the drawn turns, with ids and names."""
-        block = self.spec.hash_block
+        spec, block = self.spec, self.spec.hash_block
         prefixes = self.prefixes.draw(len(starts))
         shared: list[int] = []
         columns = zip(*(column.tolist() for column in turns), strict=True)
@@ -110,9 +110,10 @@ class _Generator:
             ids = shared + list(range(own, end)) if self.shares else None
             arrival, think_time = (starts[session], None) if first else (None, pause)
             name = None if self.is_single else f"s{sessions + session}"
-            yield Request(
-                next(self.rows), arrival, prompt, output, ids, block if ids else 0, name, think_time
-            )
+            size = block if ids else 0
+            service = None, spec.n, spec.beam_width
+            row = next(self.rows)
+            yield Request(row, arrival, prompt, output, ids, size, name, think_time, *service)
         self.next_id = highest
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from kvsim.errors import ConfigError, unknown
-from kvsim.workload.fields import MAX_TOKENS
+from kvsim.workload.fields import MAX_TOKENS, MOST_SEQUENCES
 from kvsim.workload.options import FASTEST
 
 MOST = 1_000_000_000_000
@@ -68,6 +68,10 @@ class WorkloadSpec:
     """Tokens of an answer."""
     prefix: PrefixTree = field(default_factory=PrefixTree)
     sessions: Sessions = field(default_factory=Sessions)
+    n: int = 1
+    """Answers of each request that are sampled in parallel."""
+    beam_width: int = 1
+    """Beams of each request; 1: no beam search."""
     hash_block: int = 64
     """Tokens that a hash id stands for."""
     max_tokens: int = 131_072
@@ -76,6 +80,12 @@ class WorkloadSpec:
     def __post_init__(self) -> None:
         need_whole("requests", self.requests, 1)
         need_whole("hash-block", self.hash_block, 1, MAX_TOKENS)
+        need_whole("n", self.n, 1, MOST_SEQUENCES)
+        need_whole("beam-width", self.beam_width, 1, MOST_SEQUENCES)
+        if 1 < self.beam_width < self.n:
+            raise ConfigError(
+                f"--n {self.n} exceeds --beam-width {self.beam_width}; accepted: at most as many"
+            )
         need_whole("max-tokens", self.max_tokens, 1, MAX_TOKENS)
         if not 1 / FASTEST <= self.rate <= FASTEST:
             raise ConfigError(

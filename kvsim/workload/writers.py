@@ -21,19 +21,22 @@ Sink = IO[bytes] | gzip.GzipFile
 Line = Callable[[Request], bytes]
 
 
+DEFAULTS = Request._field_defaults
+
+
 def kvsim_line(request: Request) -> bytes:
-    """A line of kvsim JSONL: the fields that are there. The row is the line's own place."""
+    """A line of kvsim JSONL: the fields that say something. The row is the line's own place."""
     fields = zip(Request._fields[1:], request[1:], strict=True)
-    record = {name: value for name, value in fields if value is not None}
+    record = {name: value for name, value in fields if value != DEFAULTS.get(name)}
     if request.hash_ids is None:
-        del record["hash_block"]
+        record.pop("hash_block", None)
     else:
         record["hash_ids"] = list(request.hash_ids)
     return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def mooncake_line(request: Request) -> bytes:
-    """A line of Mooncake JSONL; times are rounded to ms, ids and sessions kept, names dropped."""
+    """A line of Mooncake JSONL; times are rounded to ms, ids and sessions kept, all else dropped."""
     record: dict[str, object] = {}
     if request.arrival is not None:
         record["timestamp"] = round(request.arrival * 1000)
@@ -82,6 +85,9 @@ def write_parquet(requests: Iterable[Request], file: Sink) -> int:
             ("session", pa.string()),
             ("think_time", pa.float64()),
             ("id", pa.string()),
+            ("n", pa.int64()),
+            ("beam_width", pa.int64()),
+            ("priority", pa.int64()),
         ]
     )
     parsing = pyarrow.json.ParseOptions(schema)

@@ -15,7 +15,9 @@ class Auto(Swap):
 
     def keep(self, sequence: Sequence, tokens: int) -> int:
         """The time of copying out, if that and the way back are the cheaper choice."""
-        moves = self.moves
-        if moves.out(tokens) + moves.back(tokens) >= moves.compute(tokens):
+        moves, copies = self._moves, self._copies
+        if tokens and moves.out(tokens, copies) + moves.back(tokens, copies) >= moves.compute(
+            tokens
+        ):
             return 0
         return super().keep(sequence, tokens)

@@ -8,20 +8,21 @@ from kvsim.core import Sequence
 from kvsim.errors import ConfigError
 
 Admission = Literal["hold", "overtake"]
+Copies = Literal["blocks", "gathered"]
 
 
 class Moves(Protocol):
     """What it takes to move KV, or to compute it again; picoseconds."""
 
-    def pool_slots(self, gib: float) -> int:
+    def slots(self, gib: float) -> int:
         """Slots whose KV a host space holds."""
         ...
 
-    def out(self, tokens: int) -> int:
+    def out(self, tokens: int, copies: Copies) -> int:
         """Copy ``tokens`` tokens to the host."""
         ...
 
-    def back(self, tokens: int) -> int:
+    def back(self, tokens: int, copies: Copies) -> int:
         """Copy them to the GPU."""
         ...
 
@@ -41,14 +42,20 @@ class Swap:
     """
 
     def __init__(
-        self, moves: Moves, *, host_gib: float = 4.0, admission: Admission = "hold"
+        self,
+        moves: Moves,
+        *,
+        host_gib: float = 4.0,
+        admission: Admission = "hold",
+        copies: Copies = "blocks",
     ) -> None:
         if not 0 <= host_gib <= 1e6:
             raise ConfigError(f"preemption.host_gib is {host_gib}; accepted: 0 to 1,000,000")
         self.overtaking = admission == "overtake"
         self.moved = 0
-        self.moves = moves
-        self._free = moves.pool_slots(host_gib)
+        self._moves = moves
+        self._copies: Copies = copies
+        self._free = moves.slots(host_gib)
         self._kept: dict[Sequence, int] = {}
 
     def keep(self, sequence: Sequence, tokens: int) -> int:
@@ -58,7 +65,7 @@ class Swap:
         self._free -= tokens
         self._kept[sequence] = tokens
         self.moved += tokens
-        return self.moves.out(tokens)
+        return self._moves.out(tokens, self._copies)
 
     def kept(self, sequence: Sequence) -> int:
         """Tokens of the copy on the host."""
@@ -68,7 +75,7 @@ class Swap:
         """The time of copying ``tokens`` tokens back."""
         assert tokens <= self._kept[sequence]
         self.moved += tokens
-        return self.moves.back(tokens) if tokens else 0
+        return self._moves.back(tokens, self._copies) if tokens else 0
 
     def drop(self, sequence: Sequence) -> None:
         """The copy is overwritten."""

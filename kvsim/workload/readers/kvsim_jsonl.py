@@ -9,6 +9,9 @@
 | ``session`` | text | turns of one session follow one another in the file |
 | ``think_time`` | s | from the end of the session's previous turn to this one |
 | ``id`` | text | the request's own name; no two alike |
+| ``n`` | | answers sampled in parallel, each of ``output_tokens``; 1 if absent |
+| ``beam_width`` | | beams of a beam search; 1, none, if absent; at least ``n`` |
+| ``priority`` | | lower values are more important; 0 if absent |
 
 ``prompt``, ``output``, ``blocks`` and ``block_tokens`` are accepted as short names.
 """
@@ -22,8 +25,11 @@ from typing import ClassVar
 from kvsim.core import Request
 from kvsim.workload.clock import Clock
 from kvsim.workload.fields import (
+    MOST_PRIORITY,
+    MOST_SEQUENCES,
     SECONDS,
     Record,
+    count,
     hash_ids,
     json_object,
     name,
@@ -43,6 +49,8 @@ SHORT = {
     "blocks": "hash_ids",
     "block_tokens": "hash_block",
 }
+SERVICE = frozenset({"n", "beam_width", "priority"})
+"""How a request is to be served; few traces say."""
 KNOWN = frozenset({*Request._fields, *SHORT})
 
 
@@ -82,7 +90,8 @@ class KvsimJsonl:
         session = name(record, "session") if "session" in record else None
         arrival, think_time = self._times(record, session)
         own_name = self._own_name(record) if "id" in record else None
-        return Request(row, arrival, prompt, output, ids, block, session, think_time, own_name)
+        request = Request(row, arrival, prompt, output, ids, block, session, think_time, own_name)
+        return request if SERVICE.isdisjoint(record) else served_as(request, record)
 
     def _note_unknown(self, record: Record) -> None:
         for field in sorted(record.keys() - KNOWN):
@@ -123,3 +132,14 @@ class KvsimJsonl:
                 raise wrong(record, "id", "an id that no earlier row has")
             self._ids.put(own_name, True)
         return own_name
+
+
+def served_as(request: Request, record: Record) -> Request:
+    """The request with what its record says about samples, beams and priority."""
+    width = count(record, "beam_width", 1, MOST_SEQUENCES) if "beam_width" in record else 1
+    samples = count(record, "n", 1, MOST_SEQUENCES) if "n" in record else 1
+    if 1 < width < samples:
+        raise wrong(record, "n", f"at most beam_width, which is {width}")
+    limit = MOST_PRIORITY
+    priority = count(record, "priority", -limit, limit) if "priority" in record else 0
+    return request._replace(n=samples, beam_width=width, priority=priority)
