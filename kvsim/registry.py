@@ -134,8 +134,8 @@ def check_options(owner: str, known: Iterable[str], chosen: Iterable[str]) -> No
     names = sorted(known)
     for name in chosen:
         if name not in names:
-            listed = f"known are {', '.join(names)}" if names else "it has none"
-            raise ConfigError(f"{owner}: unknown option {name!r}; {listed}")
+            none = f"unknown option {name!r}; it has none"
+            raise ConfigError(f"{owner}: {unknown('option', name, names) if names else none}")
 
 
 def _imported(family: str, name: str) -> type:

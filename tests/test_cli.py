@@ -221,7 +221,7 @@ def test_two_runs_write_the_same_bytes(trace, tmp_path, capsys) -> None:
         ("replay TRACE --block-size 0", 2, "--block-size = '0'"),
         ("replay TRACE --block-size", 2, "--block-size"),
         ("replay TRACE --request-rate nan", 2, "--request-rate = 'nan'"),
-        ("replay TRACE --set allocator.fitt=best --allocator contiguous", 2, "known are fit"),
+        ("replay TRACE --set allocator.fitt=best --allocator contiguous", 2, "did you mean 'fit'"),
         ("replay TRACE --set fit", 2, "must be like"),
         ("replay TRACE --format mooncak", 2, "did you mean 'mooncake'?"),
         ("replay TRACE --plots", 2, "--plots needs --out"),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from kvsim.advice.answer import Advice, Row, Start
 from kvsim.advice.combining import chosen, put_together, with_changes
 from kvsim.advice.facts import facts
 from kvsim.advice.judging import judged, trials
-from kvsim.advice.placing import fitting, placed, settled
+from kvsim.advice.placing import fitting, placed
 from kvsim.advice.replay import Study, requests_of
 from kvsim.advice.situation import Situation, situations
 from kvsim.advice.techniques import Trial
@@ -37,14 +36,14 @@ def recommend(
     """Advise a deployment by replaying parts of its trace.
 
     ``most`` requests are taken for each situation; "many" are ``clients`` at once; ``edge`` is the GPU
-    of the last row. ``told`` hears what is being done. Raises what reading the trace raises.
+    of the last row. ``told`` hears what is being done. Raises what reading the trace raises, and
+    CapacityError for a model that does not fit even with narrow weights.
     """
     path = str(trace)
     if path == "-":
         raise ConfigError("advice reads the trace several times, so it cannot be standard input")
     check(most, clients)
-    with suppress(CapacityError):  # a row will say so
-        settled(scenario)
+    fitting(scenario)
     opened = open_trace(path, trace_options(scenario))
     sha256 = opened.sha256()
     named = context(scenario, sha256)

@@ -49,7 +49,7 @@ def plan(
     """Find the cheapest fleet of each GPU type that serves a trace within its objectives."""
     if output == "csv":
         raise ConfigError("a plan is printed as table or json; --report writes files")
-    question = asking(scenario, trace, names(gpu or scenario.gpu), wanted, money)
+    question = asking(scenario, trace, names(scenario.gpu if gpu is None else gpu), wanted, money)
     with remember.opened() as replays:
         places = Places(tuple(report or ()), out)
         answer(question, jobs or os.cpu_count() or 1, places, output, replays)

@@ -9,13 +9,13 @@ from pathlib import Path
 from kvsim.analysis.economics import Offer, Power, owned_cost
 from kvsim.catalog import Gpu
 from kvsim.compose import trace_options
-from kvsim.errors import CapacityError, ConfigError
+from kvsim.errors import CapacityError, ConfigError, KvsimError
 from kvsim.planning.answer import Market
 from kvsim.planning.pool import Lab
 from kvsim.planning.prices import quote, warnings
 from kvsim.planning.question import Question
 from kvsim.planning.search import Bench, Option, Placement
-from kvsim.planning.unloaded import Glance, Traffic, survey
+from kvsim.planning.unloaded import Engine, Glance, Traffic, survey
 from kvsim.workload import open_trace
 
 
@@ -52,7 +52,7 @@ def site_power(question: Question, gpu: Gpu) -> Power:
 def looked_at(
     lab: Lab, bench: Bench, question: Question, traffic: Traffic, markets: Sequence[Market]
 ) -> list[Market]:
-    """The markets with every placement glanced at; CapacityError if the model fits nowhere."""
+    """The markets with every placement glanced at; raises why if the model can be placed nowhere."""
     placements = [
         [Placement(market.gpu.name, size, budget) for size, budget in shapes(question)]
         for market in markets
@@ -68,8 +68,22 @@ def looked_at(
         for market, group in zip(markets, placements, strict=True)
     ]
     if not any(option.unloaded.fits for market in looked for option in market.options):
-        raise CapacityError(str(looked[0].options[-1].unloaded.refusal))
+        raise misplaced(bench, [option.placement for option in looked[0].options])
     return looked
+
+
+def misplaced(bench: Bench, placements: Sequence[Placement]) -> KvsimError:
+    """Why none of the placements is possible: that of the largest which the model can be split into."""
+    mistake: KvsimError | None = None
+    for placement in reversed(placements):
+        try:
+            Engine.of(bench.on(placement))
+        except CapacityError as error:
+            return error
+        except ConfigError as error:
+            mistake = mistake or error
+    assert mistake is not None
+    return mistake
 
 
 def cost_labels(markets: Sequence[Market]) -> list[str]:
