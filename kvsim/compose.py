@@ -20,7 +20,7 @@ from kvsim.errors import CapacityError, ConfigError
 from kvsim.layout import KVLayout
 from kvsim.memory import ALLOCATORS
 from kvsim.memory.block_table import Mapped
-from kvsim.memory.eviction import EVICTIONS, EvictionPolicy
+from kvsim.memory.eviction import MakePolicy, queue_of
 from kvsim.memory.mapped import MAPPED
 from kvsim.memory.reservation import RESERVATIONS, ReservationRule
 from kvsim.protocols import Allocator, CostModel, Preemption, Router, Scheduler, VictimRule
@@ -327,12 +327,23 @@ def shared_settings(scenario: Scenario, layout: KVLayout, *, leaps: bool) -> Map
     return {
         **dict(scenario),
         "prefix_caching": scenario.enable_prefix_caching,
-        "eviction": planned("eviction", EvictionPolicy, EVICTIONS, scenario.eviction, {}).build(),
+        "eviction": eviction_of(scenario),
         "victim": planned("victim", VictimRule, VICTIMS, scenario.victim, {}).build(),
         "fixed_blocks": -(-fixed // scenario.block_size),
         "slots_per_sequence": fixed,
         "leaps": leaps,
     }
+
+
+def eviction_of(scenario: Scenario) -> MakePolicy | None:
+    """Makes the policy of one cache; None for the allocator's own order, which is LRU's."""
+    if scenario.eviction == Component(name="lru"):
+        return None
+    from kvsim.memory.eviction.policies import EVICTIONS
+
+    plan = planned("eviction", object, EVICTIONS, scenario.eviction, {})
+    queue_of(plan.build(capacity=1))  # a mistake shows here
+    return lambda capacity: plan.build(capacity=capacity)
 
 
 def planned(

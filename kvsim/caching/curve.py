@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kvsim.analysis.accesses import Accesses, compressed, single_blocks
-from kvsim.caching.distances import NEVER, needed_capacity
+from kvsim.analysis.accesses import Accesses
+from kvsim.analysis.reuse import uniform
+from kvsim.analysis.stack_distances import NEVER, needed_capacity
 
 if TYPE_CHECKING:
     from kvsim.tables import Ints
@@ -52,10 +53,7 @@ def lru_curve(accesses: Accesses) -> Curve:
 
     Blocks are accessed one after the other, from the start of each prompt, and a miss is inserted.
     """
-    try:
-        rows = compressed(accesses)
-    except ValueError:
-        rows = compressed(single_blocks(accesses))
+    rows = uniform(accesses)
     need = needed_capacity(rows)
     contiguous = longest_so_far(need, rows.first)
     steps = np.unique(np.concatenate((need, contiguous)))

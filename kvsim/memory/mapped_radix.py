@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from kvsim.core import Match, Sequence
 from kvsim.errors import ConfigError
 from kvsim.memory.block_table import BlockTable
-from kvsim.memory.eviction import EvictionPolicy
+from kvsim.memory.eviction import EvictionPolicy, EvictionQueue
 from kvsim.memory.radix import Lease, Radix
 from kvsim.memory.radix_tree import Node, RadixTree
 
@@ -16,7 +16,7 @@ from kvsim.memory.radix_tree import Node, RadixTree
 class NamedPages(RadixTree):
     """A radix tree that knows which page each place of a node is, and which pages are free."""
 
-    def __init__(self, page_size: int, policy: EvictionPolicy) -> None:
+    def __init__(self, page_size: int, policy: EvictionPolicy | EvictionQueue) -> None:
         super().__init__(page_size, policy)
         self.ids: dict[Node, list[int]] = {}
         self.tables: dict[Lease, BlockTable] = {}
@@ -71,7 +71,7 @@ class MappedRadix(Radix):
     Which free page is given out is decided here: the one that has been free longest, new ones last.
     """
 
-    tree = NamedPages
+    tree: type[RadixTree] = NamedPages
     _tree: NamedPages
 
     @property

@@ -6,7 +6,7 @@ from bisect import bisect_right
 
 from kvsim.core import NO_MATCH, Match, Sequence, Usage
 from kvsim.errors import ConfigError
-from kvsim.memory.eviction import LRU, EvictionPolicy
+from kvsim.memory.eviction import LRU, MakePolicy
 from kvsim.memory.phases import DecodePhases
 from kvsim.memory.radix_tree import Content, Node, Prefix, RadixTree, content_of
 
@@ -41,12 +41,13 @@ class Radix:
     Source: SGLang 0.5.23 ``mem_cache/radix_cache.py``, ``managers/schedule_policy.py``.
 
     ``page_size`` tokens a page; ``prefix_caching``: whether anything is kept (off, sequences have
-    only pages of their own); ``eviction``: which leaf goes first; ``slots_per_sequence``: constant
+    only pages of their own); ``eviction``: makes what says which leaf goes first, for a cache of so
+    many slots; ``slots_per_sequence``: constant
     state (full windows, recurrent state) that every sequence needs besides its tokens, rounded up to
     pages.
     """
 
-    tree = RadixTree
+    tree: type[RadixTree] = RadixTree
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class Radix:
         *,
         page_size: int = 1,
         prefix_caching: bool = True,
-        eviction: EvictionPolicy | None = None,
+        eviction: MakePolicy | None = None,
         slots_per_sequence: int = 0,
     ) -> None:
         if page_size < 1:
@@ -66,7 +67,7 @@ class Radix:
         self.saved_slots = 0
         self._forks = 0
         self._constant = self._pages(slots_per_sequence)
-        self._tree = self.tree(page_size, eviction or LRU())
+        self._tree = self.tree(page_size, LRU() if eviction is None else eviction(self.total_slots))
         self._phases = DecodePhases(page_size)
         self._running: set[Lease] = set()
         self._own = 0
@@ -108,6 +109,7 @@ class Radix:
             return NO_MATCH
         content = content_of(sequence.request)
         prefix = self._tree.find(content, sequence.num_tokens - 1)
+        prefix = self._tree.fresh(prefix, sequence.arrival)
         return Match(prefix.tokens, (content, prefix))
 
     def admit(self, sequence: Sequence, match: Match, tokens: int, *, spare: int = 0) -> bool:
@@ -116,8 +118,10 @@ class Radix:
         need = self._pages(sequence.num_tokens) - prefix.tokens + self._constant
         if need + spare > self._available() - self._tree.unlocked(prefix):
             return False
+        self._tree.serve(sequence.arrival, sequence.num_tokens)
         lease = Lease(content, self._tree.use(prefix), tokens)
         self._lock(lease.node, self._tree.root)
+        self._tree.expire()
         self._take(self._pages(tokens) - prefix.tokens + self._constant)
         self._slack += self._empty(tokens)
         self._running.add(lease)
@@ -184,7 +188,7 @@ class Radix:
         if end <= before.end or not self.prefix_caching:
             return
         self._own -= end - before.end
-        lease.node = self._tree.insert(lease.content, end, before)
+        lease.node = self._tree.put(lease.content, end, before)
         self._lock(lease.node, before)
 
     def _lock(self, node: Node, above: Node) -> None:

@@ -10,11 +10,18 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Hashable, Iterable, Iterator
-from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from kvsim.core import Request, packed
-from kvsim.memory.eviction import EvictionPolicy
+from kvsim.memory.eviction import (
+    Entry,
+    EvictionPolicy,
+    EvictionQueue,
+    Expiring,
+    Use,
+    queue_of,
+)
+from kvsim.memory.eviction.policy import ByPriority
 
 
 class Content(NamedTuple):
@@ -53,37 +60,31 @@ def content_of(request: Request) -> Content:
     return Content(ids, request.hash_block, described, request.row)
 
 
-class Node:
+NO_USE = Use(0, 0, 0)
+
+
+class Node(Entry):
     """A run of cached tokens, ``start`` to ``end`` counted from the start of the prompt."""
 
-    __slots__ = (
-        "children",
-        "content",
-        "end",
-        "key",
-        "last_access",
-        "locks",
-        "parent",
-        "queued",
-        "start",
-    )
+    __slots__ = ("children", "content", "locks", "parent")
 
     def __init__(
-        self, content: Content, start: int, end: int, key: Hashable, parent: Node | None
+        self,
+        content: Content,
+        start: int,
+        end: int,
+        key: Hashable,
+        parent: Node | None,
+        use: Use = NO_USE,
     ) -> None:
+        super().__init__(start, end, key, use)
         self.content = content
         """Of some sequence whose tokens these are; the same list of ids for many nodes."""
-        self.start = start
-        self.end = end
-        self.key = key
-        """Name of its first page: where it hangs under ``parent``."""
         self.parent = parent
+        """Where it hangs, under the name of its first page."""
         self.children: dict[Hashable, Node] = {}
         self.locks = 0
         """Running sequences whose prefix goes through it."""
-        self.last_access = 0
-        self.queued = 0
-        """Number of its valid entry in the eviction queue."""
 
 
 class Prefix(NamedTuple):
@@ -96,7 +97,7 @@ class Prefix(NamedTuple):
 class RadixTree:
     """Cached prefixes, in pages of ``page_size`` tokens; whole leaves are evicted, unlocked ones."""
 
-    def __init__(self, page_size: int, policy: EvictionPolicy) -> None:
+    def __init__(self, page_size: int, policy: EvictionPolicy | EvictionQueue) -> None:
         self.page_size = page_size
         self.root = Node(Content(packed(None), 1, 0, -1), 0, 0, None, None)
         self.root.locks = 1
@@ -104,12 +105,34 @@ class RadixTree:
         """Tokens that no running sequence holds."""
         self.protected = 0
         """Tokens that running sequences hold."""
-        self._policy = policy
-        self._clock = 0
+        self.asked = NO_USE
+        """Arrival and length of the request that uses the tree now; ``order`` counts the uses."""
+        self._queue = queue_of(policy)
+        self._ranked = isinstance(self._queue, ByPriority)
+        self._ages = self._queue if isinstance(self._queue, Expiring) else None
         self._nodes = 0
-        self._entries = 0
-        self._queue: list[tuple[float, int, int, Node]] = []
-        """Heap of (priority, last access, entry, leaf). Stale entries stay in until they come up."""
+
+    def serve(self, arrival: int, prompt: int) -> None:
+        """A request of ``prompt`` known tokens that arrived at ``arrival`` uses the tree from now on."""
+        order, latest, _ = self.asked
+        self.asked = Use(order, max(latest, arrival), prompt)
+
+    def fresh(self, prefix: Prefix, arrival: int) -> Prefix:
+        """The part of the prefix that is not too old at ``arrival``; changes nothing."""
+        ages, (node, tokens) = self._ages, prefix
+        if ages is None:
+            return prefix
+        while not node.locks and ages.outlived(node, arrival):
+            assert node.parent is not None
+            node, tokens = node.parent, node.start
+        return Prefix(node, tokens)
+
+    def expire(self) -> None:
+        """Drop the leaves that are too old."""
+        ages = self._ages
+        while ages is not None and (leaf := ages.expired(self.asked.arrival)) is not None:
+            assert isinstance(leaf, Node)
+            self._drop(leaf)
 
     @property
     def tokens(self) -> int:
@@ -136,25 +159,50 @@ class RadixTree:
 
         All of a node that is used in part counts as used, as SGLang stamps it before it compares.
         """
-        node: Node | None = prefix.node
-        self._clock += 1
-        while node is not None:
-            node.last_access = self._clock
+        self.asked = use = self._next_use(self.asked.prompt)
+        node, hit = prefix.node, self._queue.hit
+        while node.parent is not None:
+            node.touch(use)
+            if not self._ranked:
+                hit(node)
             node = node.parent
-        self._enqueue(prefix.node)
+        if self._ranked:  # whose place a use changes only while it is offered, as only leaves are
+            hit(prefix.node)
+        return self._end(prefix)
+
+    def _next_use(self, prompt: int) -> Use:
+        order, arrival, _ = self.asked
+        return Use(order + 1, arrival, prompt)
+
+    def _end(self, prefix: Prefix) -> Node:
+        """The last node of the prefix, which ends where the prefix does."""
         if prefix.tokens == prefix.node.end:
             return prefix.node
         return self._split(prefix.node, prefix.tokens)
+
+    def _stamp(self, node: Node, tokens: int) -> None:
+        """The path to a node is part of ``tokens`` tokens that are cached now; that is no hit."""
+        self.asked = use = self._next_use(tokens)
+        order = use.order
+        while node.parent is not None:
+            node.last_access, node.prompt = order, tokens
+            node = node.parent
 
     def _split(self, node: Node, at: int) -> Node:
         """Cut a node; the front becomes its parent, so that who holds the node holds both."""
         assert node.parent is not None
         front = Node(node.content, node.start, at, node.key, node.parent)
-        front.last_access, front.locks = node.last_access, node.locks
         node.parent.children[node.key] = front
+        offered = self._is_evictable_leaf(node)
+        if offered:
+            self._queue.withdraw(node)
+        front.inherit(node)
+        front.locks = node.locks
         node.start, node.parent = at, front
         node.key = node.content.page(at, self.page_size)
         front.children[node.key] = node
+        if offered:
+            self._queue.offer(node)
         self._nodes += 1
         return front
 
@@ -163,17 +211,26 @@ class RadixTree:
 
         ``node``: one that the content is known to go through.
         """
+        last = self.put(content, tokens, node)
+        if self._is_evictable_leaf(last):
+            self._queue.offer(last)
+        return last
+
+    def put(self, content: Content, tokens: int, node: Node | None = None) -> Node:
+        """The same for a caller who locks the node at once."""
         prefix = self.find(content, tokens, node)
         at, end = prefix.tokens, tokens - tokens % self.page_size
-        last = self.use(prefix)
+        self._stamp(prefix.node, tokens)
+        last = self._end(prefix)
         if at == end:
             return last
         key = content.page(at, self.page_size)
-        leaf = last.children[key] = Node(content, at, end, key, last)
-        leaf.last_access = self._clock
+        if not last.locks and not last.children:
+            self._queue.withdraw(last)
+        leaf = last.children[key] = Node(content, at, end, key, last, self.asked)
         self.evictable += end - at
         self._nodes += 1
-        self._enqueue(leaf)
+        self._queue.insert(leaf)
         return leaf
 
     def lock(self, node: Node, above: Node | None = None) -> None:
@@ -182,6 +239,8 @@ class RadixTree:
         while node is not above:
             if not node.locks:
                 self._protect(node.end - node.start)
+                if not node.children:
+                    self._queue.withdraw(node)
             node.locks += 1
             assert node.parent is not None
             node = node.parent
@@ -194,7 +253,8 @@ class RadixTree:
             if not node.locks:
                 self._protect(node.start - node.end)
             node = node.parent
-        self._enqueue(last)
+        if self._is_evictable_leaf(last):
+            self._queue.offer(last)
 
     def _protect(self, tokens: int) -> None:
         self.evictable -= tokens
@@ -211,38 +271,22 @@ class RadixTree:
     def evict(self, tokens: int) -> int:
         """Drop unlocked leaves until ``tokens`` are free or none is left; returns what it freed."""
         freed = 0
-        while freed < tokens and self._queue:
-            *_, entry, leaf = heappop(self._queue)
-            if entry == leaf.queued and self._is_evictable_leaf(leaf):
-                freed += leaf.end - leaf.start
-                self._drop(leaf)
+        while freed < tokens and (leaf := self._queue.victim()) is not None:
+            assert isinstance(leaf, Node)
+            freed += leaf.end - leaf.start
+            self._drop(leaf)
         return freed
 
     def _drop(self, leaf: Node) -> None:
         assert leaf.parent is not None
         del leaf.parent.children[leaf.key]
-        leaf.queued = 0
         self.evictable -= leaf.end - leaf.start
         self._nodes -= 1
-        self._enqueue(leaf.parent)
+        if self._is_evictable_leaf(leaf.parent):
+            self._queue.offer(leaf.parent)
 
     def _is_evictable_leaf(self, node: Node) -> bool:
         return not node.locks and not node.children
-
-    def _enqueue(self, node: Node) -> None:
-        """Give a node, if it may be evicted, its present place in the queue."""
-        if not self._is_evictable_leaf(node):
-            return
-        self._entries += 1
-        node.queued = self._entries
-        priority = self._policy.priority(node)
-        heappush(self._queue, (priority, node.last_access, node.queued, node))
-        if len(self._queue) > 2 * self._nodes + 64:
-            self._queue = [entry for entry in self._queue if self._is_valid(*entry)]
-            heapify(self._queue)
-
-    def _is_valid(self, _priority: float, _access: int, entry: int, node: Node) -> bool:
-        return entry == node.queued and self._is_evictable_leaf(node)
 
     def __iter__(self) -> Iterator[Node]:
         stack = list(self.root.children.values())
@@ -267,8 +311,7 @@ class RadixTree:
         assert self._nodes == len(nodes)
         assert self.protected == sum(n.end - n.start for n in nodes if n.locks)
         assert self.evictable == sum(n.end - n.start for n in nodes if not n.locks)
-        queued = {n for *_, entry, n in self._queue if entry == n.queued}
-        assert queued >= {n for n in nodes if self._is_evictable_leaf(n)}
+        assert all((n in self._queue) == self._is_evictable_leaf(n) for n in nodes)
 
     def _check_node(self, node: Node) -> None:
         assert node.parent is not None
@@ -276,4 +319,4 @@ class RadixTree:
         assert node.end % self.page_size == 0
         assert node.key == node.content.page(node.start, self.page_size)
         assert node.parent.children[node.key] is node
-        assert node.parent.last_access >= node.last_access
+        assert node.parent is self.root or node.parent.last_access >= node.last_access

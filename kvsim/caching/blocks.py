@@ -1,0 +1,113 @@
+"""A cache of single blocks under any policy: what block caches do that know of no prefixes.
+
+Blocks are accessed one after the other, from the start of each prompt, and a miss is inserted. A
+block may outlive the one before it; then it hits and is of no use, which is counted apart.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kvsim.analysis.accesses import Accesses
+from kvsim.caching.curve import Hits
+from kvsim.core import picoseconds
+from kvsim.memory.eviction import (
+    Entry,
+    EvictionQueue,
+    Expiring,
+    MakePolicy,
+    Use,
+    queue_of,
+)
+from kvsim.memory.eviction.scanning import Blocks, Scanning
+
+if TYPE_CHECKING:
+    from kvsim.tables import Flags
+
+
+class BlockTrace:
+    """The accesses of a trace block by block, as several replays use them."""
+
+    def __init__(self, accesses: Accesses) -> None:
+        """``accesses``: one row for each block (:func:`kvsim.analysis.accesses.single_blocks`)."""
+        self.accesses = accesses
+        depth = np.zeros(int(accesses.run.max(initial=-1)) + 1, dtype=np.int64)
+        depth[accesses.run] = accesses.position
+        self.blocks = Blocks(accesses.run.tolist(), depth.tolist())
+
+    def hits(self, make: MakePolicy, capacity: int) -> Hits:
+        """What a cache of ``capacity`` blocks gives."""
+        policy = make(capacity * self.accesses.block_size)
+        if capacity < 1:
+            return Hits(0, 0, 0)
+        if isinstance(policy, Scanning):
+            found = policy.scan(self.blocks, capacity)
+        else:
+            found = self._replay(queue_of(policy), capacity)
+        return self.counted(np.frombuffer(found, dtype=np.bool_))
+
+    def counted(self, hit: Flags) -> Hits:
+        """The hits, and those among them with no miss before them in their request."""
+        first = self.accesses.first
+        misses = np.concatenate(([0], np.cumsum(~hit)))
+        usable = misses[1:] == np.repeat(misses[first[:-1]], np.diff(first))
+        tokens = self.accesses.tokens[usable]
+        return Hits(int(hit.sum()), int(usable.sum()), int(tokens.sum()))
+
+    def _replay(self, queue: EvictionQueue, capacity: int) -> bytearray:
+        cache = _Cache(queue, self.blocks.distinct, capacity, self.accesses.block_size)
+        first = self.accesses.first.tolist()
+        arrival, prompts = self.accesses.arrival.tolist(), self.accesses.prompt_tokens.tolist()
+        blocks = self.blocks.accesses
+        hits = bytearray(len(blocks))
+        now = 0
+        for number, (start, end) in enumerate(pairwise(first)):
+            now = now if arrival[number] != arrival[number] else picoseconds(arrival[number])
+            cache.begin(now)
+            for at in range(start, end):
+                use = Use(at, now, prompts[number])
+                hits[at] = cache.access(blocks[at], at - start, use)
+        return hits
+
+
+class _Cache:
+    """Blocks by number, and the queue in which they leave."""
+
+    def __init__(self, queue: EvictionQueue, distinct: int, capacity: int, size: int) -> None:
+        self._queue = queue
+        self._ages = queue if isinstance(queue, Expiring) else None
+        self._entries: list[Entry | None] = [None] * distinct
+        self._free = capacity
+        self._size = size
+
+    def begin(self, now: int) -> None:
+        """A request comes; what is too old by then goes."""
+        ages = self._ages
+        while ages is not None and (entry := ages.expired(now)) is not None:
+            self._drop(entry)
+
+    def _drop(self, entry: Entry) -> None:
+        assert isinstance(entry.key, int)
+        self._entries[entry.key] = None
+        self._free += 1
+
+    def access(self, block: int, position: int, use: Use) -> bool:
+        """Whether the block is there; afterwards it is."""
+        entry = self._entries[block]
+        if entry is not None:
+            entry.touch(use)
+            self._queue.hit(entry)
+            return True
+        if not self._free:
+            victim = self._queue.victim()
+            assert victim is not None
+            self._drop(victim)
+        start = position * self._size
+        self._entries[block] = entry = Entry(start, start + self._size, block, use)
+        self._free -= 1
+        self._queue.insert(entry)
+        self._queue.offer(entry)
+        return False

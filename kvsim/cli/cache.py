@@ -1,0 +1,165 @@
+"""``kvsim cache``: what a prefix cache of a capacity and a policy would save, without time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvsim.cli.output import PIPE_WIDTH
+from kvsim.cli.trace import READING, Given, Source, with_flags
+from kvsim.errors import ConfigError, shown
+
+if TYPE_CHECKING:
+    from kvsim.caching.study import Study
+    from kvsim.memory.eviction import EvictionPolicy, EvictionQueue, MakePolicy
+    from kvsim.registry import Blueprint
+
+CAPACITIES = "1%,2%,5%,10%,20%,50%,100%"
+
+
+@with_flags({name: flag for name, flag in READING.items() if name != "hash_block"})
+def cache(
+    trace: Source,
+    capacities: Annotated[
+        str, typer.Option(help="By commas: 64GiB, 6400blocks, 3Mtokens, 10% of all blocks, inf.")
+    ] = CAPACITIES,
+    policies: Annotated[str, typer.Option(help="Eviction policies, by commas.")] = "lru,fifo,lfu",
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Option of a policy: length-aware.keep=late. Repeatable."),
+    ] = None,
+    block_size: Annotated[
+        int | None, typer.Option(min=1, help="Tokens in a block; without, those of a hash id.")
+    ] = None,
+    hash_block: Annotated[
+        int | None, typer.Option(help="Tokens that a hash id stands for, if the file does not say.")
+    ] = None,
+    partial_blocks: Annotated[
+        str, typer.Option(help="Last blocks that are not full: drop them, or keep them as blocks.")
+    ] = "drop",
+    model: Annotated[
+        str, typer.Option(help="Model whose KV bytes capacities mean.")
+    ] = "llama-3-8b",
+    kv_cache_dtype: Annotated[
+        str, typer.Option(help="Type of its cached keys and values.")
+    ] = "auto",
+    plots: Annotated[
+        Path | None, typer.Option(help="Draw figures into this folder, and analyse the reuse.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    *,
+    given: Given,
+) -> None:
+    """Count the hits of prefix caches by capacity and policy, and the bounds on them."""
+    from kvsim.caching import accesses_of
+    from kvsim.caching.capacity import Units, read_capacity
+    from kvsim.caching.study import distinct_blocks, study
+    from kvsim.workload import TraceOptions, open_trace
+
+    makers = makers_of(policies, assignments or [])
+    opened = open_trace(trace, TraceOptions(**given, hash_block=hash_block))
+    accesses = accesses_of(opened, block_size, partial=partial_blocks)
+    size = accesses.block_size
+    bytes_of = partial(block_bytes, model, kv_cache_dtype, size)
+    units = Units(size, distinct_blocks(accesses), bytes_of)
+    wanted = [read_capacity(text, units) for text in listed("--capacities", capacities)]
+    found = study(accesses, wanted, makers)
+    print_json(opened.name, found) if json else print_table(found)
+
+
+def listed(flag: str, text: str) -> list[str]:
+    """The parts of a list by commas; at least one, none twice."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
+        raise ConfigError(f"{flag} {shown(text)} names nothing; accepted: names by commas")
+    return list(dict.fromkeys(parts))
+
+
+def makers_of(policies: str, assignments: list[str]) -> Mapping[str, MakePolicy]:
+    """For each policy what makes it, its options settled."""
+    from kvsim.memory.eviction.policies import EVICTIONS
+    from kvsim.registry import blueprint, resolve
+
+    chosen: dict[str, dict[str, object]] = {name: {} for name in listed("--policies", policies)}
+    for text in assignments:
+        target, equals, value = text.partition("=")
+        name, dot, option = target.strip().rpartition(".")
+        if not (equals and dot and name in chosen):
+            known = ", ".join(f"{policy}.OPTION=VALUE" for policy in chosen)
+            raise ConfigError(f"--set {shown(text)} sets no policy's option; accepted: {known}")
+        chosen[name][option] = value.strip()
+    plans = {
+        name: blueprint(
+            f"eviction {name}", resolve("eviction", object, EVICTIONS, name), {}, options
+        )
+        for name, options in chosen.items()
+    }
+    return {name: maker(plan) for name, plan in plans.items()}
+
+
+def maker(plan: Blueprint[EvictionPolicy | EvictionQueue]) -> MakePolicy:
+    """Makes the policy for caches of different capacities; a mistake in its options shows at once."""
+    plan.build(capacity=1)
+    return lambda capacity: plan.build(capacity=capacity)
+
+
+def block_bytes(model: str, dtype: str, block_size: int) -> int:
+    """Bytes of a block's KV."""
+    from kvsim.catalog import load_model
+    from kvsim.layout import KVLayout
+
+    return KVLayout(load_model(model), dtype).block_bytes(block_size)
+
+
+def print_json(trace: str, found: Study) -> None:
+    """One object on standard output."""
+    import orjson
+
+    document = {"trace": Path(trace).name, **found.as_dict()}
+    sys.stdout.write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
+
+
+def print_table(found: Study) -> None:
+    """Token hit rates by capacity and policy, the bounds, and what hits without its prefix."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+    console.print(
+        f"{found.requests:,} requests, {found.prompt_tokens:,} prompt tokens; {found.blocks:,} blocks "
+        f"of {found.block_size} tokens, {found.distinct_blocks:,} different"
+    )
+    policies = list(dict.fromkeys(row.policy for row in found.rows))
+    table = Table(box=None, pad_edge=False)
+    for title in ("capacity", "blocks", *policies, "optimum (bound)"):
+        table.add_column(title, justify="right")
+    rows = {(row.policy, row.capacity): row for row in found.rows}
+    bounds = {bound.capacity: bound for bound in found.bounds}
+    for capacity in dict.fromkeys(row.capacity for row in found.rows):
+        one = rows[policies[0], capacity]
+        blocks = "" if one.capacity_blocks is None else f"{one.capacity_blocks:,}"
+        rates = [rows[policy, capacity].token_hit_rate for policy in policies]
+        rates.append(bounds[capacity].token_hit_rate if capacity in bounds else None)
+        table.add_row(capacity, blocks, *map(percent, rates))
+    console.print(table)
+    infinite = found.bounds[-1]
+    console.print(
+        f"Prompt tokens that need not be computed. No capacity gives more than "
+        f"{percent(infinite.token_hit_rate)} (bound: a cache without limit)."
+    )
+    for policy in policies:
+        useless = max(
+            r.any_hit_blocks - r.usable_hit_blocks for r in found.rows if r.policy == policy
+        )
+        if useless:
+            console.print(f"{policy}: up to {useless:,} cached blocks had lost their prefix")
+
+
+def percent(rate: float | None) -> str:
+    """A rate as the table shows it."""
+    return "-" if rate is None else f"{rate:.2%}"

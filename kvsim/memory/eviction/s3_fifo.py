@@ -1,0 +1,145 @@
+"""S3-FIFO: three queues, no order by use."""
+
+from __future__ import annotations
+
+from kvsim.memory.eviction.entry import Entry
+from kvsim.memory.eviction.queues import Ghosts, Queued, Ranks
+from kvsim.memory.eviction.scanning import Blocks
+
+MOST = 3
+"""Uses that are counted."""
+
+
+class S3FIFO(Queued):
+    """New entries pass through a small queue; what is used ``promote`` times there moves to the main one.
+
+    The main queue gives a used entry another round, one use less. What leaves the small queue is
+    remembered, and comes into the main queue when it returns. ``small``: share of the cache for the
+    small queue. Source: Yang et al., FIFO queues are all you need for cache eviction (SOSP 2023).
+    """
+
+    def __init__(self, capacity: int, *, small: float = 0.1, promote: int = 2) -> None:
+        self._share, self._promote = small, promote
+        self._main_limit = capacity - int(small * capacity)
+        self._small, self._main, self._ghosts = Ranks(), Ranks(), Ghosts()
+        self._clock = 0
+
+    def insert(self, entry: Entry) -> None:
+        """It goes into the small queue, or into the main one if it has left the small one of late."""
+        entry.count = 0
+        self._append(entry, self._main if self._ghosts.recall(entry) else self._small)
+
+    def _append(self, entry: Entry, queue: Ranks) -> None:
+        self._clock += 1
+        entry.queue, entry.rank = queue, self._clock
+
+    def hit(self, entry: Entry) -> None:
+        """Count the use."""
+        entry.count = min(MOST, entry.count + 1)
+
+    def victim(self) -> Entry | None:
+        """The first that is used too little, of the main queue while that is too long."""
+        while self._small or self._main:
+            if self._main.size > self._main_limit or not self._small:
+                entry = self._next_of_main()
+            else:
+                entry = self._next_of_small()
+            if entry is not None:
+                return entry
+        return None
+
+    def _next_of_main(self) -> Entry | None:
+        entry = self._main.pop()
+        if entry is None or not entry.count:
+            return entry
+        entry.count -= 1
+        self._append(entry, self._main)
+        self.offer(entry)
+        return None
+
+    def _next_of_small(self) -> Entry | None:
+        entry = self._small.pop()
+        assert entry is not None
+        if entry.count < self._promote:
+            self._ghosts.remember(entry, self._main_limit)
+            return entry
+        entry.count = 0
+        self._append(entry, self._main)
+        self.offer(entry)
+        return None
+
+    def scan(self, trace: Blocks, capacity: int) -> bytearray:
+        """Hits of blocks that are accessed one by one: what the queue gives, faster."""
+        hits, uses = (
+            bytearray(len(trace.accesses)),
+            bytearray(trace.distinct),
+        )  # 0: not cached, else uses + 1
+        ghosts = _Ghosts(trace.distinct, capacity - int(self._share * capacity))
+        stamp, limit, promote = ghosts.stamp, ghosts.limit, self._promote + 1
+        small: list[int] = []
+        main: list[int] = []
+        first_small = first_main = num_small = num_main = 0
+        for at, block in enumerate(trace.accesses):
+            count = uses[block]
+            if count:
+                hits[at] = 1
+                if count <= MOST:
+                    uses[block] = count + 1
+                continue
+            while num_small + num_main >= capacity:
+                if num_main > limit or not num_small:
+                    old = main[first_main]
+                    first_main += 1
+                    count = uses[old] - 1
+                    uses[old] = count
+                    if count:
+                        main.append(old)
+                    else:
+                        num_main -= 1
+                    continue
+                old = small[first_small]
+                first_small += 1
+                num_small -= 1
+                if uses[old] >= promote:
+                    uses[old] = 1
+                    main.append(old)
+                    num_main += 1
+                else:
+                    uses[old] = 0
+                    ghosts.remember(old)
+            uses[block] = 1
+            if stamp[block]:
+                ghosts.forget(block)
+                main.append(block)
+                num_main += 1
+            else:
+                small.append(block)
+                num_small += 1
+        return hits
+
+
+class _Ghosts:
+    """The latest ``limit`` blocks that left the small queue and have not come back."""
+
+    def __init__(self, distinct: int, limit: int) -> None:
+        self.limit = limit
+        self.stamp = [0] * distinct
+        """Where the block stands in the order of leaving, from 1; 0 if it is not remembered."""
+        self._order: list[int] = []
+        self._oldest = self._count = 0
+
+    def remember(self, block: int) -> None:
+        order, stamp = self._order, self.stamp
+        order.append(block)
+        stamp[block] = len(order)
+        self._count += 1
+        while self._count > self.limit:
+            oldest = order[self._oldest]
+            self._oldest += 1
+            if stamp[oldest] == self._oldest:
+                stamp[oldest] = 0
+                self._count -= 1
+
+    def forget(self, block: int) -> None:
+        self.stamp[block] = 0
+        self._count -= 1
