@@ -25,7 +25,7 @@ class Pool:
     def __init__(self, held: int = 0, cached: int = 0) -> None:
         self.held_slots = held
         self.cached = cached
-        self.evictions = 0
+        self.evictions = self.saved_slots = 0
 
     def usage(self) -> Usage:
         used = self.held_slots * 9 // 10

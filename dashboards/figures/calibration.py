@@ -55,8 +55,8 @@ def curves_figure(series: Sequence[Timed], operator: str, say: Words) -> go.Figu
             line={"color": colour, "dash": "dot", "width": 1.5},
             hovertemplate=f"{say('calibration.roofline')}: %{{y:,.4g}} µs<extra></extra>",
         )
-    figure.update_xaxes(type="log", title=say(AXES[operator]))
-    figure.update_yaxes(type="log", title=say("axis.microseconds"))
+    figure.update_xaxes(type="log", dtick=1, title=say(AXES[operator]))
+    figure.update_yaxes(type="log", dtick=1, title=say("axis.microseconds"))
     titled(figure, say("calibration.curves"))
     return finished(figure, height=460)
 
@@ -77,7 +77,7 @@ def accuracy_figure(checks: Sequence[Check], say: Words) -> go.Figure:
             hovertemplate=f"{name} (%{{customdata}})<br>%{{x:,.4g}} µs × %{{y:.3f}}<extra></extra>",
         )
     band(figure)
-    figure.update_xaxes(type="log", title=say("axis.measured_us"))
+    figure.update_xaxes(type="log", dtick=1, title=say("axis.measured_us"))
     figure.update_yaxes(title=say("axis.predicted_over_measured"), tickformat=".0%")
     titled(figure, say("calibration.held_out"))
     return finished(figure, height=460)

@@ -27,7 +27,7 @@ def guarded(page: Page, desk: Desk) -> None:
 
 def draw(figure: go.Figure, key: str) -> None:
     """Show a figure as wide as there is room."""
-    st.plotly_chart(figure, key=key, config=CONFIG)
+    st.plotly_chart(figure, key=f"chart:{key}", config=CONFIG)
 
 
 def nothing_to_show(desk: Desk) -> bool:
