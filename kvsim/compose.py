@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from kvsim.analysis.summary import Deployment as Described
 from kvsim.catalog.engines import Engine, load_engine
-from kvsim.catalog.hardware import Gpu, load_gpu
+from kvsim.catalog.hardware import GIB, Gpu, load_gpu
 from kvsim.catalog.model import ModelSpec
 from kvsim.catalog.models import load_model
 from kvsim.core import Request
@@ -22,6 +22,7 @@ from kvsim.memory import ALLOCATORS
 from kvsim.memory.block_table import Mapped
 from kvsim.memory.eviction import MakePolicy, queue_of
 from kvsim.memory.mapped import MAPPED
+from kvsim.memory.offloaded import Offloaded
 from kvsim.memory.reservation import RESERVATIONS, ReservationRule
 from kvsim.protocols import Allocator, CostModel, Preemption, Router, Scheduler, VictimRule
 from kvsim.registry import Blueprint, blueprint, options, resolve
@@ -29,12 +30,14 @@ from kvsim.routing import ROUTERS
 from kvsim.runs import Recording, RunResult, new_manifest
 from kvsim.scenario import Component, Scenario
 from kvsim.scheduling import SCHEDULERS
+from kvsim.scheduling.offloading import Offloading
 from kvsim.scheduling.preemption import PREEMPTIONS
 from kvsim.scheduling.static import Static
 from kvsim.scheduling.victims import VICTIMS
 from kvsim.simulation.cluster import audited
 from kvsim.simulation.cluster import simulate as replay
 from kvsim.simulation.host import HostCosts, Launches
+from kvsim.simulation.loading import Loading
 from kvsim.simulation.pipelined import Pipelined
 from kvsim.simulation.recorder import Recorder
 from kvsim.simulation.replica import Replica
@@ -141,9 +144,14 @@ def deploy(
     engine = None if scenario.engine is None else load_engine(scenario.engine)
     if engine is not None:
         settings = {**settings, "free_order": engine.free_order}
-    seam, known = (Allocator, ALLOCATORS) if scenario.executor is None else (Mapped, MAPPED)
+    seam = Allocator if scenario.executor is None else Mapped
+    known: Mapping[str, type] = ALLOCATORS if scenario.executor is None else MAPPED
+    schedulers: Mapping[str, type] = SCHEDULERS
+    if scenario.kv_offloading_size:
+        known, schedulers = TIERED
+        settings = {**settings, "host_blocks": host_blocks(scenario, layout, engine)}
     allocator = planned("allocator", seam, known, scenario.allocator, settings)
-    scheduler = planned("scheduler", Scheduler, SCHEDULERS, scenario.scheduler, settings)
+    scheduler = planned("scheduler", Scheduler, schedulers, scenario.scheduler, settings)
     timing = timing_of(scenario, engine)
     cost_model = planned("cost_model", CostModel, COST_MODELS, timing, settings).build(
         layout=layout, gpu=gpu
@@ -153,7 +161,10 @@ def deploy(
     link = (
         None if "moves" not in preemption.asks else link_to_host(scenario, layout, gpu, cost_model)
     )
-    kind = replica_kind(scenario, engine, scheduler, layout.model)
+    load = None
+    if scenario.kv_offloading_size:
+        load = partial(link_to_host(scenario, layout, gpu, cost_model).back, copies="gathered")
+    kind = replica_kind(scenario, engine, scheduler, layout.model, load)
     execution = execution_of(scenario, layout, scheduler, verify=verify)
 
     def replica(index: int) -> Replica:
@@ -180,6 +191,21 @@ def deploy(
         cost_model.label if execution is None else execution.label,
         execution,
     )
+
+
+TIERED: tuple[Mapping[str, type], Mapping[str, type]] = (
+    {"paged": Offloaded},
+    {"chunked": Offloading},
+)
+"""What becomes of an allocator and a scheduler with a host tier; others have none."""
+
+
+def host_blocks(scenario: Scenario, layout: KVLayout, engine: Engine | None) -> int:
+    """Blocks that the host keeps behind the prefix cache."""
+    size = scenario.kv_offloading_size
+    if engine is None or not engine.asynchronous or scenario.executor is not None:
+        raise ConfigError(f"kv_offloading_size is {size:g}, which needs --engine vllm")
+    return int(size * GIB) // (scenario.block_size * layout.slot_bytes)
 
 
 def link_to_host(scenario: Scenario, layout: KVLayout, gpu: Gpu, cost_model: CostModel) -> HostLink:
@@ -240,6 +266,7 @@ def replica_kind(
     engine: Engine | None,
     scheduler: Blueprint[Scheduler],
     model: ModelSpec,
+    load: Callable[[int], int] | None,
 ) -> Callable[..., Replica]:
     """What runs the batches: one at a time, or as the engine does."""
     if engine is None or not engine.asynchronous:
@@ -250,7 +277,10 @@ def replica_kind(
             "cannot; accepted: chunked, continuous"
         )
     sequences = scenario.max_num_seqs or MOST_CAPTURED
-    return partial(Pipelined, host=host_costs(engine, model, sequences))
+    host = host_costs(engine, model, sequences)
+    if load is not None:
+        return partial(Loading, host=host, load=load)
+    return partial(Pipelined, host=host)
 
 
 MOST_CAPTURED = 512

@@ -123,6 +123,13 @@ class Scenario(Settings):
     num_gpu_blocks_override: PositiveInt | None = setting(
         None, "KV cache", "Blocks of each replica, instead of as many as fit.", le=MOST
     )
+    kv_offloading_size: float = setting(
+        0.0,
+        "KV cache",
+        "GiB of host memory behind the prefix cache; needs an engine.",
+        ge=0,
+        le=1e6,
+    )
     enable_prefix_caching: bool = setting(True, "KV cache", "Whether prefixes are kept and reused.")
     allocator: Component = setting("paged", "KV cache", "Allocator by name, or module:Class.")
     eviction: Component = setting("lru", "KV cache", "Which cached blocks leave first.")

@@ -41,6 +41,16 @@ class Offloading(Chunked):
         self._loading: set[Sequence] = set()
         self._ready: set[Sequence] = set()  # loaded, and waiting still
 
+    @property
+    def waiting_count(self) -> int:
+        """Requests in the queue that nothing is loaded for."""
+        return len(self._waiting) - len(self._loading) - len(self._ready)
+
+    @property
+    def loading_count(self) -> int:
+        """Requests in the queue that have memory: their KV comes, or has come."""
+        return len(self._loading) + len(self._ready)
+
     def loaded(self, sequence: Sequence) -> None:
         """Its KV has come."""
         self._loading.remove(sequence)
@@ -57,7 +67,7 @@ class Offloading(Chunked):
 
     def _admit(self, prompts: list[tuple[Sequence, int]], budget: int, now: int) -> None:
         place = 0
-        while place < len(self._waiting) and budget > 0 and self._free_seats() > 0:
+        while place < len(self._waiting) and budget > 0 and len(self._running) < self._max_seqs:
             sequence = self._waiting[place]
             if sequence in self._loading or self._load(sequence):
                 place += 1

@@ -98,12 +98,15 @@ class Audit:
             assert picoseconds(request.arrival) <= arrival, "[8] nobody arrives early"
 
     def idle(self, replica: int, allocator: Allocator) -> None:
-        """Who has nothing to do holds nothing, and nobody waits for it."""
+        """Who has nothing to do holds nothing but what is loaded, and nobody waits for it."""
         scheduler = self._replicas[replica].scheduler
         assert not scheduler.waiting_count, "[9] an engine idles, a request waits"
         assert not scheduler.running_count
-        assert not allocator.held_slots, "[6] an idle engine holds nothing"
-        self._idle[replica].append(self._ends[replica])
+        loading = getattr(scheduler, "loading_count", 0)
+        assert loading or not allocator.held_slots, "[6] an idle engine holds nothing"
+        idle = self._idle[replica]
+        if len(idle) % 2 == 0:  # else it is idle already: it was asked, but only began to load
+            idle.append(self._ends[replica])
         self._observer.idle(replica, allocator)
 
     def close(self) -> None:

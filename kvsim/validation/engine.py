@@ -10,15 +10,20 @@ from kvsim.catalog.engines import Engine
 from kvsim.catalog.hardware import Gpu
 from kvsim.compose import host_costs
 from kvsim.core import Request
+from kvsim.costs.fixed import Fixed
+from kvsim.costs.hostlink import HostLink
 from kvsim.costs.profile import profile_for
 from kvsim.costs.served import Served
 from kvsim.layout import KVLayout
+from kvsim.memory.offloaded import Offloaded
 from kvsim.memory.paged import Paged
 from kvsim.protocols import CostModel
 from kvsim.routing import RoundRobin
 from kvsim.scheduling.chunked import Chunked
+from kvsim.scheduling.offloading import Offloading
 from kvsim.simulation.cluster import simulate
 from kvsim.simulation.host import HostCosts
+from kvsim.simulation.loading import Loading
 from kvsim.simulation.pipelined import Pipelined
 from kvsim.simulation.replica import Replica
 from kvsim.validation.observed import Observed
@@ -39,6 +44,8 @@ class Setup:
     max_num_seqs: int
     max_num_batched_tokens: int
     replicas: int = 1
+    offloading: int = 0
+    """Bytes of KV that the host keeps."""
     step: dict[str, float] = field(default_factory=dict)
     """Options of the step-time model that the engine's data do not have."""
 
@@ -60,14 +67,34 @@ class Setup:
 
     def parts(self, cost: CostModel, *, leaps: bool) -> tuple[Chunked, Paged, CostModel]:
         """A scheduler, its memory and a time model."""
-        pool = Paged(self.num_blocks, block_size=self.block_size, free_order=self.engine.free_order)
+        size, order = self.block_size, self.engine.free_order
+        sequences, tokens = self.max_num_seqs, self.max_num_batched_tokens
+        if self.offloading:
+            blocks = self.offloading // (size * self.layout.slot_bytes)
+            tiers = Offloaded(
+                self.num_blocks, host_blocks=blocks, block_size=size, free_order=order
+            )
+            scheduler: Chunked = Offloading(
+                tiers, max_num_seqs=sequences, max_num_batched_tokens=tokens, leaps=leaps
+            )
+            return scheduler, tiers, cost
+        pool = Paged(self.num_blocks, block_size=size, free_order=order)
         scheduler = Chunked(
-            pool,
-            max_num_seqs=self.max_num_seqs,
-            max_num_batched_tokens=self.max_num_batched_tokens,
-            leaps=leaps,
+            pool, max_num_seqs=sequences, max_num_batched_tokens=tokens, leaps=leaps
         )
         return scheduler, pool, cost
+
+    def load(self, tokens: int) -> int:
+        """Picoseconds of loading KV from the host."""
+        link = HostLink(self.layout, self.gpu, Fixed(), block_size=self.block_size)
+        return link.back(tokens, "gathered")
+
+    def replica(self, index: int, cost: CostModel, host: HostCosts) -> Replica:
+        """One engine."""
+        scheduler, pool, cost = self.parts(cost, leaps=True)
+        if isinstance(scheduler, Offloading):
+            return Loading(index, scheduler, pool, cost, load=self.load, host=host)
+        return Pipelined(index, scheduler, pool, cost, host=host)
 
     def serve(self, requests: Iterable[Request], *, slowness: float = 1.0) -> Observed:
         """What clients and the log would show, with every iteration ``slowness`` times as long.
@@ -76,10 +103,7 @@ class Setup:
         arrivals and host delays that are faster, so that no step time needs to be rounded.
         """
         cost, host = self.cost(), self.host.scaled(1 / slowness)
-        replicas: list[Replica] = [
-            Pipelined(index, *self.parts(cost, leaps=True), host=host)
-            for index in range(self.replicas)
-        ]
+        replicas = [self.replica(index, cost, host) for index in range(self.replicas)]
         observed = Observed(slowness)
         arrivals = (one._replace(arrival=(one.arrival or 0.0) / slowness) for one in requests)
         simulate(arrivals, replicas, RoundRobin(), observed)

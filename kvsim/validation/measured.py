@@ -11,6 +11,7 @@ from kvsim.validation.metrics import measured, predicted, values
 from kvsim.validation.observed import Observed
 from kvsim.validation.rows import (
     Forced,
+    ForcedLoading,
     RecordedTimes,
     Step,
     StepError,
@@ -146,7 +147,10 @@ def replay_forced(run: Measurement) -> Forced:
     host = run.setup.host._replace(launches=Launches())  # the recorded times contain them
     times = RecordedTimes([row.end - host.to_client for row in run.rows])
     parts = run.setup.parts(times, leaps=False)
-    forced = Forced(0, *parts, times=times, host=host)
+    if run.setup.offloading:
+        forced: Forced = ForcedLoading(0, *parts, times=times, host=host, load=lambda _: 0)
+    else:
+        forced = Forced(0, *parts, times=times, host=host)
     replay_rows(run.requests, forced)
     return forced
 

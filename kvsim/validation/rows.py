@@ -16,6 +16,7 @@ from kvsim.protocols import Batch, CostModel
 from kvsim.routing import RoundRobin
 from kvsim.simulation.cluster import simulate
 from kvsim.simulation.host import Launches
+from kvsim.simulation.loading import Loading
 from kvsim.simulation.pipelined import Flight, Pipelined
 from kvsim.simulation.silent import Silent
 
@@ -77,6 +78,10 @@ class Forced(Pipelined):
         left = self._following.waiting if self._following else self.scheduler.waiting_count
         usage = self.allocator.held_slots / self.allocator.total_slots
         self.rows.append(Row(seen / PICOSECONDS, self.scheduler.running_count, left, usage, tokens))
+
+
+class ForcedLoading(Forced, Loading):
+    """The same for an engine that loads KV from its host."""
 
 
 def replay_rows(requests: Iterable[Request], engine: Forced) -> None:

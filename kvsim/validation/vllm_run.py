@@ -96,5 +96,6 @@ def setup_of(path: Path, info: Any) -> Setup:
         block_size=number(path, "info", info, "block_size"),
         max_num_seqs=number(path, "info", info, "max_num_seqs"),
         max_num_batched_tokens=number(path, "info", info, "max_num_batched_tokens"),
+        offloading=round(arguments.get("kv_offloading_size", 0) * GIB),
         step={"experts_in_use": RANDOM_EXPERTS} if random else {},
     )
