@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from kvsim.core import NO_MATCH, Match, Sequence, Usage, packed
 from kvsim.errors import CapacityError, ConfigError
+from kvsim.memory.eviction import MakePolicy
 from kvsim.memory.extents import FREE_QUEUES, Content, Extent
 from kvsim.memory.phases import DecodePhases
 from kvsim.memory.prefix import Path, PrefixTree
+from kvsim.memory.ranked import RankedQueue
 
 
 class Lease:
@@ -33,7 +35,8 @@ class Paged:
     ``block_pool.py``; PagedAttention (SOSP 2023) section 4.
 
     ``num_blocks`` blocks of ``block_size`` tokens; ``fixed_blocks`` more for each sequence, whatever
-    its length (attention windows, recurrent state).
+    its length (attention windows, recurrent state). ``eviction`` makes another policy for cached
+    blocks, for a cache of so many tokens; without, ``free_order`` says which release's order is kept.
     """
 
     tree = PrefixTree
@@ -46,6 +49,7 @@ class Paged:
         prefix_caching: bool = True,
         free_order: str = "vllm-0.23",
         fixed_blocks: int = 0,
+        eviction: MakePolicy | None = None,
     ) -> None:
         if num_blocks < 2:
             raise CapacityError(f"a pool of {num_blocks} blocks has no block to give: 2 at least")
@@ -60,7 +64,12 @@ class Paged:
         self.saved_slots = 0
         self._held = 0
         self._prefill_slack = 0
-        self._queue = FREE_QUEUES[free_order](num_blocks - 1)
+        self._ranked = (
+            None
+            if eviction is None
+            else RankedQueue(num_blocks - 1, eviction(self.total_slots), block_size)
+        )
+        self._queue = self._ranked or FREE_QUEUES[free_order](num_blocks - 1)
         self._tree = self.tree(self._queue, cached=prefix_caching)
         self._phases = DecodePhases(block_size)
         self._leases: dict[Sequence, Lease] = {}
@@ -96,6 +105,8 @@ class Paged:
             return NO_MATCH
         content = self._content(sequence)
         path, blocks = self._tree.walk(content)
+        if self._ranked is not None:
+            path, blocks = self._ranked.fresh(path, blocks, sequence.arrival)
         limit = (sequence.num_tokens - 1) // self.block_size
         if blocks > limit:
             blocks = limit
@@ -122,6 +133,9 @@ class Paged:
         if whole - hit + idle + self._blocks(spare) > self._queue.blocks:
             return False
         lease = Lease(self._tree.hold(content, path, hit), self._blocks(tokens))
+        if self._ranked is not None:
+            self._ranked.use(self._tree.held(lease.path), sequence)
+            self._ranked.expire(self._tree.forget)
         self._held += idle
         self.saved_slots += (hit - idle) * self.block_size
         self._take(lease.blocks - hit + self.fixed_blocks)
@@ -206,9 +220,14 @@ class Paged:
         self._set_slack(lease, tokens)
 
     def room(self, steps: int, sequence: Sequence | None = None, chunk: int = 0) -> int:
-        """Steps for which every decoder (and the chunk) can grow without preempting anyone."""
+        """Steps for which every decoder (and the chunk) can grow without preempting anyone.
+
+        Under a policy of choice chunks go one by one: what they cache may change who leaves next.
+        """
         free = self._queue.blocks
         if sequence is None:
+        if sequence is not None and self._ranked is not None:
+            steps = min(steps, 1)
             return self._phases.max_steps(steps, free)
         lease: Lease = sequence.kv
         start, held = sequence.num_computed, lease.blocks

@@ -27,13 +27,21 @@ from hypothesis import strategies as st
 
 from kvsim.core import Request, Sequence, Usage
 from kvsim.memory import ALLOCATORS
+from kvsim.memory.eviction import MakePolicy
 from kvsim.memory.reservation import RESERVATIONS
 from kvsim.protocols import Allocator
 
 EVERY = pytest.mark.parametrize("name", sorted(ALLOCATORS))
 
 
-def build(name: str, slots: int, page: int = 1, constant: int = 0, rule: str = "oracle") -> Any:
+def build(
+    name: str,
+    slots: int,
+    page: int = 1,
+    constant: int = 0,
+    rule: str = "oracle",
+    eviction: MakePolicy | None = None,
+) -> Any:
     """An allocator of about ``slots`` slots, in pages of ``page`` if it has pages."""
     kind = ALLOCATORS[name]
     known = inspect.signature(kind).parameters
@@ -42,6 +50,7 @@ def build(name: str, slots: int, page: int = 1, constant: int = 0, rule: str = "
         "page_size": page,
         "slots_per_sequence": constant,
         "fixed_blocks": -(-constant // page),
+        "eviction": eviction,
     }
     resources = [slots // page + 1 if "num_blocks" in known else slots]
     if "reservation" in known:
@@ -189,7 +198,7 @@ def without_waste(usage: Usage) -> Usage:
 class History:
     """One random history, served twice: in leaps, and step by step."""
 
-    def __init__(self, name: str, seed: int) -> None:
+    def __init__(self, name: str, seed: int, eviction: MakePolicy | None = None) -> None:
         self.random = random.Random(seed)
         draw = self.random.choice
         page, constant = draw([1, 2, 3, 4]), draw([0, 0, 3])
@@ -197,7 +206,8 @@ class History:
         self.constant = -(-constant // page) * page
         self.width = draw([1, 2, 3, 4, 6])
         self.servers = [
-            Server(build(name, slots, page, constant, rule), leaps=leaps) for leaps in (True, False)
+            Server(build(name, slots, page, constant, rule, eviction), leaps=leaps)
+            for leaps in (True, False)
         ]
         self.leaping = self.servers[0]
         self.rows = 0
