@@ -225,9 +225,9 @@ class Paged:
         Under a policy of choice chunks go one by one: what they cache may change who leaves next.
         """
         free = self._queue.blocks
-        if sequence is None:
         if sequence is not None and self._ranked is not None:
             steps = min(steps, 1)
+        if sequence is None:
             return self._phases.max_steps(steps, free)
         lease: Lease = sequence.kv
         start, held = sequence.num_computed, lease.blocks
