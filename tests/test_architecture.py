@@ -71,7 +71,7 @@ DRAWS = {
     "reproductions/figures.py",
     "validation/figures.py",
 }
-FORBIDDEN = {"torch", "triton", "streamlit", "kernels"}
+FORBIDDEN = {"torch", "triton", "streamlit", "plotly", "kernels"}
 
 
 def part(module: Path) -> str:
