@@ -56,8 +56,8 @@ def allocators(setup: Setup, folder: Path) -> dict[str, Any]:
 
     folder.mkdir(parents=True, exist_ok=True)
     found = calibration(setup, folder)
-    log(f"host {found['host'] * 1e3:.3f} ms an iteration; {found['residuals']}")
-    rows = [*compared(setup, found["host"], folder, log)]
+    log(f"overhead {found['overhead'] * 1e3:.3f} ms an iteration; {found['residuals']}")
+    rows = [*compared(setup, found["overhead"], folder, log)]
     return {"setup": asdict(setup), "calibration": found, "allocators": rows}
 
 

@@ -52,12 +52,12 @@ class Setup:
     model: str = "llama-3-8b"
     gpu: str = "h200"
     executor: str = "gpu"
-    blocks: int = 2048
+    blocks: int = 1024
     """Of 16 tokens: a pool small enough to matter."""
     max_model_len: int = 2048
     max_num_seqs: int = 64
     requests: int = 240
-    rate: float = 14.0
+    rate: float = 40.0
     prompt: str = "lognormal:400:0.6"
     output: str = "lognormal:160:0.7"
     prefix_tokens: int = 256
@@ -105,7 +105,11 @@ class Steps(Silent):
 
 
 def calibration(setup: Setup, folder: Path) -> dict[str, Any]:
-    """Seconds of host work in an iteration, and residuals of the cost model, from a run of its own."""
+    """What an iteration takes beyond its operators, and residuals, from a run of its own.
+
+    ``overhead`` is the constant: the median over decode iterations of measured less predicted seconds.
+    ``host`` of it the device was not busy; the rest lies between kernels.
+    """
     trace = setup.write(folder / "calibration.jsonl", setup.seed + 1)
     scenario = setup.scenario(executor=setup.executor, cost_model="hosted")
     deployed = deploy(scenario)
@@ -113,24 +117,45 @@ def calibration(setup: Setup, folder: Path) -> dict[str, Any]:
     serve(opened, deployed.replicas, deployed.router, steps)
     assert deployed.execution is not None
     device: Any = deployed.execution.facts()["device_seconds"]
+    bare = predictor(setup, 0.0)
+    gaps = [span - bare.time(shape) for shape, span in steps.rows if not shape.prefills]
+    overhead = median(gaps) / PICOSECONDS
     total = sum(span for _, span in steps.rows) / PICOSECONDS
-    host = (total - (device or 0.0)) / len(steps.rows)
-    found = {
+    return {
         "iterations": len(steps.rows),
         "seconds": total,
         "device_seconds": device,
-        "host": host,
+        "host": (total - device) / len(steps.rows) if device is not None else None,
+        "overhead": overhead,
+        "residuals": residuals(steps, predictor(setup, overhead)),
+        "by_tokens": by_tokens(steps, bare),
     }
-    return found | {"residuals": residuals(steps, predictor(setup, host))}
 
 
-def predictor(setup: Setup, host: float) -> Hosted:
+def by_tokens(steps: Steps, bare: Hosted) -> list[Figures]:
+    """Measured and predicted seconds, overhead left out, by the new tokens of an iteration."""
+    groups: dict[int, list[tuple[int, int]]] = {}
+    for shape, span in steps.rows:
+        tokens = shape.decodes + shape.prefill_tokens
+        groups.setdefault(tokens.bit_length(), []).append((bare.time(shape), span))
+    return [
+        {
+            "tokens_below": float(1 << bits),
+            "iterations": float(len(rows)),
+            "predicted": median(predicted for predicted, _ in rows) / PICOSECONDS,
+            "measured": median(span for _, span in rows) / PICOSECONDS,
+        }
+        for bits, rows in sorted(groups.items())
+    ]
+
+
+def predictor(setup: Setup, overhead: float) -> Hosted:
     """The cost model of the simulated runs."""
     from kvsim.catalog.hardware import load_gpu
     from kvsim.catalog.models import load_model
     from kvsim.layout import KVLayout
 
-    return Hosted(KVLayout(load_model(setup.model)), load_gpu(setup.gpu), host=host)
+    return Hosted(KVLayout(load_model(setup.model)), load_gpu(setup.gpu), host=overhead)
 
 
 def residuals(steps: Steps, model: Hosted) -> dict[str, Figures]:
@@ -150,10 +175,10 @@ def residuals(steps: Steps, model: Hosted) -> dict[str, Figures]:
     }
 
 
-def compared(setup: Setup, host: float, folder: Path, log: Log) -> Iterator[dict[str, Any]]:
+def compared(setup: Setup, overhead: float, folder: Path, log: Log) -> Iterator[dict[str, Any]]:
     """Both runs of every allocator, with the error of each metric."""
     trace = setup.write(folder / "workload.jsonl", setup.seed)
-    hosted = {"cost_model": {"name": "hosted", "host": host}}
+    hosted = {"cost_model": {"name": "hosted", "host": overhead}}
     for allocator, own in ALLOCATORS.items():
         given = {"allocator": allocator, **own}
         executed = run(setup.scenario(executor=setup.executor, **given), trace, folder, "executed")

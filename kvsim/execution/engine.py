@@ -6,7 +6,6 @@ from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from typing import NamedTuple, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +13,7 @@ from kvsim.core import Sequence
 from kvsim.execution.decoder import Decoder
 from kvsim.execution.memory import KVMemory
 from kvsim.execution.operators import Operators
+from kvsim.execution.places import Chunk, Places, Size, drawn_rows, placed
 from kvsim.execution.seats import Seats
 from kvsim.execution.text import Text
 from kvsim.memory.block_table import Mapped
@@ -33,41 +33,15 @@ class Witness(Protocol):
         ...
 
 
-class Chunk(NamedTuple):
-    """New tokens of one prompt."""
+class Drawn(NamedTuple):
+    """What a step leaves on the device."""
 
-    sequence: Sequence
-    seat: int
-    start: int
-    stop: int
-
-    @property
-    def completes(self) -> bool:
-        """Whether the prompt (and what was answered before a preemption) is then in memory."""
-        return self.stop == self.sequence.num_tokens
-
-
-class Places(NamedTuple):
-    """A mixed batch by its places: whole numbers, on the device."""
-
-    rows: Tensor
-    """Seats that decode."""
-    seats: Tensor
-    """Seat of each new token of a prompt."""
-    positions: Tensor
-    """Where in its sequence each of them is."""
-    tokens: Tensor
-    """Which tokens they are."""
-    prompts: Tensor
-    """Seat of each prompt."""
-    starts: Tensor
-    """First new token of each prompt among those of all, and their number."""
-    stops: Tensor
-    """Tokens of each prompt that are then in memory."""
+    outputs: Tensor
+    """What the output head saw."""
     sampled: Tensor
-    """Rows of the batch that a token is drawn for."""
-    answered: Tensor
-    """Seats of these rows."""
+    """A token for each row of it."""
+    rows: list[int]
+    """Rows that mean something: the decodes', then those of prompts that are complete."""
 
 
 class Paging:
@@ -129,11 +103,8 @@ class Engine:
             for (sequence, new), seat in zip(prompts, seats[len(decodes) :], strict=True)
         ]
         rows = seats[: len(decodes)]
-        if chunks:
-            outputs, sampled = self.mixed(rows, chunks)
-        else:
-            outputs, sampled = self.decode(rows)
-        self._learn([*decodes, *(c.sequence for c in chunks if c.completes)], outputs, sampled)
+        drawn = self.mixed(rows, chunks) if chunks else self.decode(rows)
+        self._learn([*decodes, *(c.sequence for c in chunks if c.completes)], drawn)
 
     def _copy_blocks(self) -> None:
         """Do the copies of copy-on-write before anybody writes."""
@@ -145,18 +116,18 @@ class Engine:
             self.operators.copy(planes, pairs[:, 0].contiguous(), pairs[:, 1].contiguous())
         copies.clear()
 
-    def decode(self, rows: list[int]) -> tuple[Tensor, Tensor]:
-        """Outputs and sampled tokens of a step in which each seat gains one token."""
-        return self.decode_step(torch.tensor(rows, device=self.device))
+    def decode(self, rows: list[int]) -> Drawn:
+        """A step in which each seat gains one token."""
+        outputs, sampled = self.decode_step(torch.tensor(rows, device=self.device))
+        return Drawn(outputs, sampled, list(range(len(rows))))
 
     def decode_step(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The same, for seats that are on the device; padding is the seat of nobody."""
+        """Outputs and sampled tokens of seats on the device; padding is the seat of nobody."""
         seats, memory = self.seats, self.memory
         positions, tables = seats.lengths[rows], seats.tables[rows]
-        there = rows != seats.nobody
         entries = tables.gather(1, (positions // memory.size).long()[:, None])[:, 0]
         attend = Paging(self.operators, memory, memory.slots(entries, positions))
-        lengths = (positions + 1) * there
+        lengths = (positions + 1) * (rows != seats.nobody)
         attend.decodes = (tables, lengths)
         outputs = self.decoder.outputs(seats.latest[rows], positions, attend)
         sampled = self.decoder.sample(outputs)
@@ -164,58 +135,42 @@ class Engine:
         seats.lengths[rows] = lengths
         return outputs, sampled
 
-    def mixed(self, rows: list[int], chunks: list[Chunk]) -> tuple[Tensor, Tensor]:
-        """A step with chunks of prompts; returns the rows that sample, decodes first."""
-        seats, memory, count = self.seats, self.memory, len(rows)
-        places = self._places(rows, chunks)
-        decoding, seat_of, at = places.rows, places.seats, places.positions
-        positions = torch.cat([seats.lengths[decoding], at.int()])
-        entries = seats.tables[torch.cat([decoding, seat_of]), (positions // memory.size).long()]
-        attend = Paging(self.operators, memory, memory.slots(entries, positions))
-        if rows:
-            attend.decodes = (seats.tables[decoding], positions[:count] + 1)
+    def mixed(self, rows: list[int], chunks: list[Chunk]) -> Drawn:
+        """A step with chunks of prompts."""
+        size = Size(len(rows), len(chunks), sum(chunk.stop - chunk.start for chunk in chunks))
+        packed = placed(rows, chunks, size, self.text, self.seats.nobody)
+        places = Places.of(torch.from_numpy(packed).to(self.device), size)
         longest = max(chunk.stop for chunk in chunks)
-        width = -(-longest // memory.size)
+        return Drawn(*self.mixed_step(places, longest), drawn_rows(rows, chunks, size))
+
+    def mixed_step(self, places: Places, longest: int) -> tuple[Tensor, Tensor]:
+        """Outputs and sampled tokens of all rows that might sample, decodes first."""
+        seats, memory, count = self.seats, self.memory, len(places.rows)
+        positions = torch.cat([seats.lengths[places.rows], places.positions.int()])
+        holders = torch.cat([places.rows, places.seats])
+        entries = seats.tables[holders, (positions // memory.size).long()]
+        attend = Paging(self.operators, memory, memory.slots(entries, positions))
+        lengths = (positions[:count] + 1) * (places.rows != seats.nobody)
+        if count:
+            attend.decodes = (seats.tables[places.rows], lengths)
         stops = places.stops.int()
-        attend.prompts = (seats.tables[places.prompts, :width], places.starts.int(), stops, longest)
-        tokens = torch.cat([seats.latest[decoding], places.tokens])
+        attend.prompts = (seats.tables[places.prompts], places.starts.int(), stops, longest)
+        tokens = torch.cat([seats.latest[places.rows], places.tokens])
         outputs = self.decoder.outputs(tokens, positions, attend, places.sampled)
         sampled = self.decoder.sample(outputs)
-        seats.lengths[decoding] += 1
+        seats.lengths[places.rows] = lengths
         seats.lengths[places.prompts] = stops
         seats.latest[places.answered] = sampled
         return outputs, sampled
 
-    def _places(self, rows: list[int], chunks: list[Chunk]) -> Places:
-        """Where everything in a mixed batch is, on the device after one transfer."""
-        sizes = [chunk.stop - chunk.start for chunk in chunks]
-        ends = np.cumsum(sizes)
-        done = [i for i, chunk in enumerate(chunks) if chunk.completes]
-        prompts = np.array([chunk.seat for chunk in chunks])
-        parts = [
-            np.array(rows, np.int64),
-            np.repeat(prompts, sizes),
-            np.concatenate([np.arange(chunk.start, chunk.stop) for chunk in chunks]),
-            np.concatenate([self.text.tokens(c.sequence, c.start, c.stop) for c in chunks]),
-            prompts,
-            np.concatenate([[0], ends]),
-            np.array([chunk.stop for chunk in chunks]),
-            np.concatenate([np.arange(len(rows)), len(rows) + ends[done] - 1]),
-            np.concatenate([np.array(rows, np.int64), prompts[done]]),
-        ]
-        moved = torch.from_numpy(np.concatenate(parts)).to(self.device)
-        return Places(*moved.split([len(part) for part in parts]))
-
-    def _learn(self, sequences: list[Sequence], outputs: Tensor, sampled: Tensor) -> None:
+    def _learn(self, sequences: list[Sequence], drawn: Drawn) -> None:
         """Note what was sampled; waits for the device."""
-        tokens = sampled.tolist()
-        if not tokens and sampled.is_cuda:
-            torch.cuda.synchronize()
-        if self.witness is not None:
+        tokens = drawn.sampled.tolist()
+        if self.witness is not None and drawn.rows:
             last = [self.text.known(sequence) - 1 for sequence in sequences]
-            self.witness.see(sequences, last, outputs)
-        for sequence, token in zip(sequences, tokens, strict=True):
-            self.text.append(sequence, token)
+            self.witness.see(sequences, last, drawn.outputs[drawn.rows])
+        for sequence, row in zip(sequences, drawn.rows, strict=True):
+            self.text.append(sequence, tokens[row])
 
     @torch.inference_mode()
     def fork(self, parent: Sequence, child: Sequence) -> None:

@@ -1,20 +1,31 @@
-"""Decode steps as CUDA graphs: captured once for a few batch sizes, replayed with padding."""
+"""Steps as CUDA graphs: captured once for a few sizes of batches, replayed with padding."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from kvsim.core import Sequence
-from kvsim.execution.engine import Chunk, Engine, Prompts
+from kvsim.core import Request, Sequence
+from kvsim.execution.engine import Drawn, Engine, Prompts
+from kvsim.execution.places import Chunk, Places, Size, drawn_rows, placed
 
 STEP = 8
-"""Batches are padded to the next multiple of this, small ones to the next power of two."""
+"""Batches of decodes are padded to the next multiple of this, small ones to the next power of two."""
+DECODES = (8, 16, 24, 32, 48, 64, 96, 128)
+"""Decodes that a captured step with prompts has room for."""
+PROMPTS = 4
+"""Prompts that it has room for."""
+TOKENS = (*range(64, 577, 64), *range(640, 1025, 128))
+"""Their new tokens. Larger steps keep the device busy longer than they take to launch."""
+SHORT = 8192
+"""Contexts from which the prompts' kernel works in larger tiles: those steps are not captured."""
+MIXTURES = ((1,), (16,), (17,), (1, 1), (16, 16), (17, 16), (1,) * 16, (2, *(1,) * 15))
+"""Chunks for which whatever a step that is not captured needs is compiled ahead."""
 
 
 class Graph(NamedTuple):
@@ -26,52 +37,101 @@ class Graph(NamedTuple):
 
 
 class GraphedEngine(Engine):
-    """An engine on a GPU whose pure decode steps are graphs; others are launched one by one."""
+    """An engine on a GPU whose steps are graphs, but for those with long or many prompts."""
 
     device_seconds: float
 
     def prepare(self, most: int) -> None:
-        """Capture steps of up to ``most`` sequences, and compile what mixed steps need."""
+        """Capture steps of up to ``most`` sequences, and compile what the others need."""
+        self.device_seconds = 0.0
+        self._first, self._last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self._pool = torch.cuda.graph_pool_handle()
         self._sizes = sorted(sizes(most))
         self._rows = torch.full((self._sizes[-1],), self.seats.nobody, device=self.device)
         self._shown: list[int] = []
-        self.device_seconds = 0.0
-        self._first, self._last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self._graphs: dict[int, Graph] = {}
-        self._pool = torch.cuda.graph_pool_handle()
-        for size in reversed(self._sizes):
-            self._graphs[size] = self._captured(size)
+        self._compile()
+        self._decodes = {size: self._captured_decode(size) for size in reversed(self._sizes)}
+        rooms = [room for room in DECODES if room < most] + [most]
+        self._room = sorted(set(rooms))
+        largest = Size(self._room[-1], PROMPTS, TOKENS[-1])
+        self._packed = torch.zeros(sum(largest.parts), dtype=torch.int64, device=self.device)
+        self._mixed = {
+            size: self._captured_mixed(size)
+            for size in (Size(d, PROMPTS, t) for d in self._room for t in TOKENS)
+        }
 
-    def _captured(self, size: int) -> Graph:
+    def _compile(self) -> None:
+        """Launch steps of nobody's prompts."""
+        for counts in MIXTURES:
+            for longest in (max(counts), SHORT):
+                size = Size(1, len(counts), sum(counts))
+                packed = placed(
+                    [self.seats.nobody], nobodies(counts, self.seats.nobody), size, self.text, 0
+                )
+                self.mixed_step(Places.of(torch.from_numpy(packed).to(self.device), size), longest)
+        self._forget_nobody()
+
+    def _forget_nobody(self) -> None:
+        """Whatever a step of nobody left must not look like a token."""
+        self.seats.lengths[self.seats.nobody] = 0
+
+    def _captured_decode(self, size: int) -> Graph:
         rows = self._rows[:size]
-        self.decode_step(rows)
+        return self._captured(lambda: self.decode_step(rows))
+
+    def _captured_mixed(self, size: Size) -> Graph:
+        nobody = self.seats.nobody
+        packed = placed([], nobodies((1,), nobody), size, self.text, nobody)
+        self._packed[: len(packed)].copy_(torch.from_numpy(packed))
+        places = Places.of(self._packed[: len(packed)], size)
+        graph = self._captured(lambda: self.mixed_step(places, 1))
+        self._forget_nobody()
+        return graph
+
+    def _captured(self, step: Callable[[], tuple[Tensor, Tensor]]) -> Graph:
+        step()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.decoder.random)
         with torch.cuda.graph(graph, pool=self._pool):
-            outputs, sampled = self.decode_step(rows)
+            outputs, sampled = step()
         return Graph(graph, outputs, sampled)
 
-    def decode(self, rows: list[int]) -> tuple[Tensor, Tensor]:
-        """Replay the smallest graph that holds the batch."""
-        count = len(rows)
-        size = self._sizes[bisect_left(self._sizes, count)]
-        if rows != self._shown:
-            padded = rows + [self.seats.nobody] * (len(self._rows) - count)
-            self._rows.copy_(torch.tensor(padded))
-            self._shown = rows
-        step = self._graphs[size]
+    def _replay(self, step: Graph, rows: list[int]) -> Drawn:
         self._first.record()
         step.graph.replay()
         self._last.record()
-        return step.outputs[:count], step.sampled[:count]
+        return Drawn(step.outputs, step.sampled, rows)
 
-    def mixed(self, rows: list[int], chunks: list[Chunk]) -> tuple[Tensor, Tensor]:
-        """Launch the step kernel by kernel."""
-        self._first.record()
-        found = super().mixed(rows, chunks)
-        self._last.record()
-        return found
+    def decode(self, rows: list[int]) -> Drawn:
+        """Replay the smallest graph that holds the batch."""
+        if rows != self._shown:
+            padded = rows + [self.seats.nobody] * (len(self._rows) - len(rows))
+            self._rows.copy_(torch.tensor(padded))
+            self._shown = rows
+        size = self._sizes[bisect_left(self._sizes, len(rows))]
+        return self._replay(self._decodes[size], list(range(len(rows))))
+
+    def mixed(self, rows: list[int], chunks: list[Chunk]) -> Drawn:
+        """Replay the smallest graph that holds the batch; without one, launch kernel by kernel."""
+        size = self._size(rows, chunks)
+        if size is None:
+            self._first.record()
+            drawn = super().mixed(rows, chunks)
+            self._last.record()
+            return drawn
+        packed = placed(rows, chunks, size, self.text, self.seats.nobody)
+        self._packed[: len(packed)].copy_(torch.from_numpy(packed))
+        return self._replay(self._mixed[size], drawn_rows(rows, chunks, size))
+
+    def _size(self, rows: list[int], chunks: list[Chunk]) -> Size | None:
+        """The captured size that holds a batch, if there is one."""
+        tokens = sum(chunk.stop - chunk.start for chunk in chunks)
+        longest = max(chunk.stop for chunk in chunks)
+        if len(chunks) > PROMPTS or tokens > TOKENS[-1] or longest >= SHORT:
+            return None
+        room = self._room[bisect_left(self._room, len(rows))]
+        return Size(room, PROMPTS, TOKENS[bisect_left(TOKENS, tokens)])
 
     def execute(self, prompts: Prompts, decodes: Seq[Sequence]) -> None:
         """Compute one iteration, and note what of it the device was busy."""
@@ -80,9 +140,14 @@ class GraphedEngine(Engine):
 
 
 def sizes(most: int) -> Iterator[int]:
-    """Batch sizes that are captured, the last at least ``most``."""
+    """Batches of decodes that are captured, the last at least ``most``."""
     size = 1
     while size < most:
         yield size
         size = 2 * size if size < STEP else size + STEP
     yield size
+
+
+def nobodies(counts: Seq[int], nobody: int) -> list[Chunk]:
+    """Prompts of these lengths that write nowhere."""
+    return [Chunk(Sequence(Request(0, 0.0, count + 1, 1), 0), nobody, 0, count) for count in counts]

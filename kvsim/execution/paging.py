@@ -157,21 +157,11 @@ def swaps() -> Iterator[Row]:
         staging = torch.empty((count, *kv[:, 0].shape), dtype=kv.dtype, device="cuda")
         host = torch.empty(staging.shape, dtype=kv.dtype, pin_memory=True)
         ids = blocks.tolist()
-
-        def one_by_one(kv: Tensor = kv, host: Tensor = host, ids: list[int] = ids) -> None:
-            for place, block in enumerate(ids):
-                for plane in range(kv.shape[0]):
-                    host[place, plane].copy_(kv[plane, block], non_blocking=True)
-
-        def out(kv: Tensor = kv, a: Tensor = staging, b: Tensor = host, i: Tensor = blocks) -> None:
-            offload(kv, i, a, b)
-
-        def back(
-            kv: Tensor = kv, a: Tensor = staging, b: Tensor = host, i: Tensor = blocks
-        ) -> None:
-            load(b, i, a, kv)
-
-        ways = (("each plane of a block", one_by_one, 1), ("gathered out", out, 5), ("in", back, 5))
+        ways = (
+            ("out, plane by plane", partial(one_by_one, kv, ids, host), 1),
+            ("out, gathered", partial(offload, kv, blocks, staging, host), 5),
+            ("in, gathered", partial(load, host, blocks, staging, kv), 5),
+        )
         for way, work, repeats in ways:
             seconds = elapsed(work, repeats)
             yield {

@@ -22,7 +22,9 @@ class Seats:
 
     def __init__(self, allocator: Mapped, memory: KVMemory, count: int, device: str) -> None:
         self.nobody = count
-        self.tables = torch.full((count + 1, memory.width), -1, dtype=torch.int32, device=device)
+        nowhere = -(memory.width * memory.size + 1)  # leads below 0 from every place of a table
+        shape = (count + 1, memory.width)
+        self.tables = torch.full(shape, nowhere, dtype=torch.int32, device=device)
         self.lengths = torch.zeros(count + 1, dtype=torch.int32, device=device)
         """Tokens whose KV is in memory."""
         self.latest = torch.zeros(count + 1, dtype=torch.int64, device=device)

@@ -34,7 +34,7 @@ def test_every_allocator_is_executed_and_simulated_and_the_runs_are_kept(tmp_pat
     )
     found = calibration(setup, tmp_path)
     assert found["iterations"] == sum(one["iterations"] for one in found["residuals"].values())
-    rows = list(compared(setup, found["host"], tmp_path, log=lambda _: None))
+    rows = list(compared(setup, found["overhead"], tmp_path, log=lambda _: None))
     assert [row["allocator"] for row in rows] == list(ALLOCATORS)
     for row in rows:
         assert row["executed"]["completed"] == row["simulated"]["completed"] == 5
@@ -42,7 +42,7 @@ def test_every_allocator_is_executed_and_simulated_and_the_runs_are_kept(tmp_pat
     run = load_run(tmp_path / "paged-executed")
     assert run.summary["cost_model"] == "executed on cpu"
     report = {"provenance": {}, "setup": asdict(setup), "allocators": rows}
-    report["calibration"] = {**found, "device_seconds": 0.0}
+    report["calibration"] = {**found, "host": 0.0}
     text = markdown(report)
     assert "| output tokens/s |" in text
     assert all(name in text for name in ALLOCATORS)

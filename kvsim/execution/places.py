@@ -1,0 +1,107 @@
+"""Where everything in a mixed batch is: decodes and chunks of prompts, packed for one transfer."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kvsim.core import Sequence
+from kvsim.execution.text import Text
+
+
+class Chunk(NamedTuple):
+    """New tokens of one prompt."""
+
+    sequence: Sequence
+    seat: int
+    start: int
+    stop: int
+
+    @property
+    def completes(self) -> bool:
+        """Whether the prompt (and what was answered before a preemption) is then in memory."""
+        return self.stop == self.sequence.num_tokens
+
+
+class Size(NamedTuple):
+    """Room in a batch; what is not filled is padding that changes nothing."""
+
+    decodes: int
+    prompts: int
+    tokens: int
+    """New tokens of all prompts."""
+
+    @property
+    def parts(self) -> list[int]:
+        """Numbers in each field of :class:`Places`."""
+        decodes, prompts, tokens = self
+        drawn = decodes + prompts
+        return [decodes, tokens, tokens, tokens, prompts, prompts + 1, prompts, drawn, drawn]
+
+
+class Places(NamedTuple):
+    """A batch by its places: whole numbers, on the device."""
+
+    rows: Tensor
+    """Seats that decode."""
+    seats: Tensor
+    """Seat of each new token of a prompt."""
+    positions: Tensor
+    """Where in its sequence each of them is."""
+    tokens: Tensor
+    """Which tokens they are."""
+    prompts: Tensor
+    """Seat of each prompt."""
+    starts: Tensor
+    """First new token of each prompt among those of all, and the end of the last."""
+    stops: Tensor
+    """Tokens of each prompt that are then in memory."""
+    sampled: Tensor
+    """Rows of the batch that a token is drawn for: every decode, and every prompt's last."""
+    answered: Tensor
+    """Whose latest token that becomes: nobody's where a prompt is not complete."""
+
+    @classmethod
+    def of(cls, packed: Tensor, size: Size) -> Places:
+        """The fields of what :func:`placed` packed, as views."""
+        return cls(*packed.split(size.parts))
+
+
+def placed(
+    rows: list[int], chunks: list[Chunk], size: Size, text: Text, nobody: int
+) -> NDArray[np.int64]:
+    """The batch packed into one array, padded to a size with tokens and prompts of nobody."""
+    counts = [chunk.stop - chunk.start for chunk in chunks]
+    ends = np.cumsum(counts)
+    spare, more = size.tokens - int(ends[-1]), size.prompts - len(chunks)
+    seats = np.array([chunk.seat for chunk in chunks])
+    decoding = padded(np.array(rows, np.int64), size.decodes - len(rows), nobody)
+    answered = np.array([chunk.seat if chunk.completes else nobody for chunk in chunks])
+    parts = [
+        decoding,
+        padded(np.repeat(seats, counts), spare, nobody),
+        padded(np.concatenate([np.arange(c.start, c.stop) for c in chunks]), spare, 0),
+        padded(
+            np.concatenate([text.tokens(c.sequence, c.start, c.stop) for c in chunks]), spare, 0
+        ),
+        padded(seats, more, nobody),
+        padded(np.concatenate([[0], ends]), more, int(ends[-1])),
+        padded(np.array([chunk.stop for chunk in chunks]), more, 0),
+        np.concatenate([np.arange(size.decodes), size.decodes + padded(ends - 1, more, 0)]),
+        np.concatenate([decoding, padded(answered, more, nobody)]),
+    ]
+    return np.concatenate(parts).astype(np.int64)
+
+
+def padded(values: NDArray[np.int64], more: int, value: int) -> NDArray[np.int64]:
+    """Values, and ``more`` times another one."""
+    return np.concatenate([values, np.full(more, value, np.int64)])
+
+
+def drawn_rows(rows: list[int], chunks: list[Chunk], size: Size) -> list[int]:
+    """Rows among those sampled that belong to somebody."""
+    complete = [size.decodes + i for i, chunk in enumerate(chunks) if chunk.completes]
+    return [*range(len(rows)), *complete]
