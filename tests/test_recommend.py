@@ -94,11 +94,12 @@ def test_prefix_caching_helps_conversations_by_what_it_finds(chat: Advice) -> No
     assert one.decisive.after > one.decisive.before
 
 
-def test_a_working_set_that_fits_makes_offload_inert(chat: Advice) -> None:
+def test_a_working_set_that_fits_makes_offload_and_eviction_inert(chat: Advice) -> None:
     row = row_of(chat, "short texts, many")
-    one = found(row, "offload")
-    assert one.verdict == "inert"
-    assert one.reason.startswith("working set fits")
+    for key in ("offload", "eviction"):
+        one = found(row, key)
+        assert one.verdict == "inert"
+        assert one.reason.startswith("working set fits")
 
 
 def test_nobody_is_disturbed_by_the_prompts_of_a_single_user(chat: Advice) -> None:
@@ -143,16 +144,18 @@ def test_a_trace_without_ids_cannot_tell_what_is_shared(write: Write) -> None:
         assert "does not say" in found(row, key).reason
 
 
-def test_evictions_that_cost_hits_are_not_called_inert(write: Write) -> None:
+def test_a_working_set_that_does_not_fit_is_brought_back_from_the_host(write: Write) -> None:
     rows = [
         {"prompt_tokens": 640, "output_tokens": 4, "hash_ids": list(range(10 * n, 10 * n + 10))}
         | {"hash_block": 64}
         for n in range(20)
     ]
     small = MODEL.changed(num_gpu_blocks_override=200)
-    one = found(row_of(recommend(small, trace(write, *rows, times=3)), "short texts"), "offload")
-    assert one.verdict == "not enough evidence"
-    assert "not simulated" in one.reason
+    row = row_of(recommend(small, trace(write, *rows, times=3)), "short texts, one")
+    one = found(row, "offload")
+    assert one.verdict == "helps"
+    assert "64 GiB of the host bring back" in one.reason
+    assert not found(row, "eviction").reason.startswith("working set fits")
 
 
 def test_narrower_weights_are_what_a_small_gpu_needs(write: Write) -> None:

@@ -1,26 +1,30 @@
-"""Cached blocks that go to the host's memory instead of being lost."""
+"""Cached blocks that go to the host's memory instead of being lost (vLLM's native offloading)."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from kvsim.advice.comparison import Comparison
 from kvsim.advice.techniques.technique import Reason, Trial
 from kvsim.scenario import Scenario
 
-INERT_MISS = 0.02
-"""Share of prompt tokens lost to evictions below which no second tier can matter."""
 
-
+@dataclass(frozen=True, slots=True)
 class Offload:
-    """A second tier is not replayed: what it could find at most is known without it."""
+    """A second tier behind the prefix cache; the engine that has one is simulated without and with it."""
 
-    name = "offload to host memory"
-    price = None
+    gibibytes: float
+    name: str = "offload to host memory"
+    price: str | None = "host memory"
 
     def trial(self, scenario: Scenario) -> Trial | Reason:
-        """The deployment as it is, twice."""
-        if not scenario.enable_prefix_caching:
-            return Reason("prefix caching is off, so nothing is kept that could be moved")
-        return Trial({}, {})
+        """Under the engine's own rules and times, so that the tier is all that differs."""
+        if scenario.allocator.name != "paged" or not scenario.enable_prefix_caching:
+            return Reason("there is no cache of blocks that could be moved")
+        if scenario.kv_offloading_size:
+            return Reason(f"{scenario.kv_offloading_size:g} GiB of the host are used already")
+        engine = {"engine": scenario.engine or "vllm"}
+        return Trial(engine, {**engine, "kv_offloading_size": self.gibibytes})
 
     def reason(self, seen: Comparison) -> Reason:
         """Whether anything was evicted that came again."""
@@ -30,12 +34,8 @@ class Offload:
         if not seen.before("num_evictions"):
             return Reason("working set fits: no cached block was ever evicted, offload inert")
         lost = max(0.0, known.shared - hits)
-        if lost < INERT_MISS:
-            return Reason(
-                f"evictions cost {lost:.1%} of prompt tokens, which is all that offload could bring"
-            )
-        return Reason(
-            f"evictions cost {lost:.0%} of prompt tokens, which offload might bring back; a second "
-            "tier is not simulated",
-            known=False,
-        )
+        found = f"evictions cost {lost:.1%} of prompt tokens"
+        if seen.verdict == "inert":
+            return Reason(f"{found}, and it can bring back no more")
+        back = seen.after("prefix_cache_hit_rate") - hits
+        return Reason(f"{found}; {self.gibibytes:g} GiB of the host bring back {back:.1%}")
