@@ -96,6 +96,12 @@ def test_a_launch_that_takes_longer_than_the_iteration_sets_the_pace() -> None:
     assert times[0][1] == pytest.approx(20)
 
 
+def test_a_gpu_that_has_rested_runs_the_first_large_batch_faster() -> None:
+    launches = Launches(largest=10)
+    times = seen([Request(0, 0.0, 192, 1)], launches=launches, boost=0.5, boosted=0.005)
+    assert times[0][1] == pytest.approx(2.75)  # three chunks of 64, a quarter of a step saved
+
+
 HOSTS = st.builds(
     HostCosts,
     longest_burst=st.just(0.0),
@@ -104,6 +110,8 @@ HOSTS = st.builds(
     to_client=st.sampled_from([0.0, 0.001]),
     wake=st.sampled_from([0.0, 0.004]),
     idle_launch=st.sampled_from([0.0, 0.025]),
+    boost=st.sampled_from([0.0, 0.1]),
+    boosted=st.just(0.02),
     launches=st.builds(
         Launches,
         graph=st.sampled_from([0.0, 0.002]),

@@ -28,6 +28,10 @@ class Launches(NamedTuple):
             return picoseconds(self.kernels)
         return picoseconds(self.pieces if shape.prefills else self.graph)
 
+    def heavy(self, shape: BatchShape) -> bool:
+        """Whether a batch is one that heats the GPU: prompts, more than any graph covers."""
+        return shape.prefills > 0 and shape.decodes + shape.prefill_tokens > self.largest
+
     def streams(self, shape: BatchShape) -> bool:
         """Whether the GPU begins before all is launched."""
         return shape.prefills > 0 or shape.decodes > self.largest
@@ -49,6 +53,10 @@ class HostCosts(NamedTuple):
     idle_launch: float = 0.0
     """Launching that first iteration; the one after it is scheduled when this is done."""
     launches: Launches = Launches()
+    boost: float = 0.0
+    """How much faster the GPU runs a large batch with prompts after one without, for ``boosted``
+    seconds: its clock, which the power limit lowers under such batches, has recovered."""
+    boosted: float = 0.0
 
     def scaled(self, factor: float) -> HostCosts:
         """All delays ``factor`` times as long but the launches, which are part of iterations."""

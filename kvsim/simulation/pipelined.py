@@ -34,7 +34,7 @@ class PipelinedScheduler(Scheduler, Protocol):
 class Flight:
     """A batch on its way through the engine."""
 
-    __slots__ = ("batch", "end", "hold", "outcome", "start", "steps", "waiting")
+    __slots__ = ("batch", "end", "hold", "outcome", "rested", "start", "steps", "waiting")
 
     def __init__(self, batch: Batch, waiting: int) -> None:
         self.batch = batch
@@ -43,6 +43,8 @@ class Flight:
         """Requests that were left waiting when it was scheduled."""
         self.hold = 0
         """Picoseconds that pass before it is launched."""
+        self.rested = False
+        """Whether the GPU runs it faster, having rested."""
         self.start = 0
         """When the GPU begins it: before its last kernel is launched, unless it is one graph."""
         self.end = 0
@@ -79,6 +81,7 @@ class Pipelined(Replica):
         self._host = host or HostCosts()
         self._flight: Flight | None = None
         self._following: Flight | None = None
+        self._hot = False  # whether the batch that began last was a heavy one
         self._burst: list[Sequence] = []  # requests that the front end has not handed over
         self._burst_start = 0
         self._hand_over: Call | None = None
@@ -158,6 +161,7 @@ class Pipelined(Replica):
         flight = self._decide(now)
         self._flight = self._next = None
         if flight is None:
+            self._hot = False
             self._observer.idle(self.index, self.allocator)
         else:
             launch = max(wait, self._host.launches.time(flight.batch.shape))
@@ -175,14 +179,18 @@ class Pipelined(Replica):
         self._flight, self._following = flight, None
         self._start, flight.start = now, start
         self._held = self.allocator.held_slots
-        if flight.steps > 1 and (launch or start < now or self._launch_bound(flight)):
+        heavy = self._host.launches.heavy(flight.batch.shape)
+        flight.rested = heavy and not self._hot and self._host.boost > 0
+        self._hot = heavy
+        alone = launch or start < now or flight.rested or self._launch_bound(flight)
+        if flight.steps > 1 and alone:
             flight.steps = 1  # the host decides how long it takes
         if flight.steps > 1:
             self._begin_last(flight)
         elif launch:
             shape = flight.batch.shape
             least = now + self._host.launches.time(shape)
-            end = max(least, now + self._cost_model.time(shape, 1))
+            end = max(least, now + self._took(flight))
             self._plan(min(now + launch, end), partial(self._launched, least=least))
         else:
             self._prefetch(now)
@@ -209,8 +217,7 @@ class Pipelined(Replica):
         flight.outcome = self.scheduler.commit(flight.batch, flight.steps)
         self.scheduler.linger(flight.outcome)
         self._following = following = self._decide(now)
-        took = self._cost_model.time(flight.batch.shape, flight.steps) + flight.batch.stall
-        flight.end = max(flight.start + took, least, self._start + 1)
+        flight.end = max(flight.start + self._took(flight), least, self._start + 1)
         seen = flight.end
         if following is not None:
             if following.hold:
@@ -218,6 +225,13 @@ class Pipelined(Replica):
             launched = now + following.hold + self._host.launches.time(following.batch.shape)
             seen = max(flight.end, launched)
         self._next = Call(self._env, seen, self._end, self._finish)
+
+    def _took(self, flight: Flight) -> int:
+        """Picoseconds that the GPU takes for a batch."""
+        time = self._cost_model.time(flight.batch.shape, flight.steps)
+        if flight.rested:
+            time -= round(self._host.boost * min(time, picoseconds(self._host.boosted)))
+        return time + flight.batch.stall
 
     def _finish(self, _: Event) -> None:
         now, flight = self._env.now, self._flight

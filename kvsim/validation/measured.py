@@ -144,7 +144,7 @@ def calibrated(run: Measurement) -> float:
 
 def replay_forced(run: Measurement) -> Forced:
     """The run's requests on its engine, whose iterations take the recorded times."""
-    host = run.setup.host._replace(launches=Launches())  # the recorded times contain them
+    host = run.setup.host._replace(launches=Launches(), boost=0.0)  # recorded times have it all
     times = RecordedTimes([row.end - host.to_client for row in run.rows])
     parts = run.setup.parts(times, leaps=False)
     if run.setup.offloading:
