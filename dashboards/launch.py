@@ -61,6 +61,7 @@ def settings(host: str, port: int) -> dict[str, str]:
         "browser.gatherUsageStats": "false",
         "client.showErrorDetails": "none",
         "client.toolbarMode": "viewer",
+        "runner.magicEnabled": "false",
         "theme.light.primaryColor": "#0072b2",
         "theme.dark.primaryColor": "#56b4e9",
     }

@@ -15,12 +15,15 @@ pytest.importorskip("streamlit", reason="the dashboard's packages are not instal
 from kvsim.dashboards import jobs, pages, plans
 from kvsim.dashboards.launch import RUNS_VARIABLE
 from kvsim.dashboards.workspace import scratch
+from streamlit import config
 from streamlit.testing.v1 import AppTest
 
 from kvsim.cli.app import run as kvsim
 from kvsim.compose import simulate
 from kvsim.scenario import Scenario
 
+# Python 3.11 cannot parse in two threads at once, which magic would do beside a job.
+config.set_option("runner.magicEnabled", False)
 PATIENCE = 60
 READS_RUNS = ("compare", "run")
 

@@ -69,8 +69,7 @@ def latency_figure(
             y=digests[name].ranks,
             name=name,
             line={**look, "width": 2},
-            customdata=[duration(value) for value in values.tolist()],
-            hovertemplate=f"{name}<br>%{{y:.1%}} ≤ %{{customdata}}<extra></extra>",
+            hovertemplate=f"{name}<br>%{{y:.1%}} ≤ %{{x:.3s}}s<extra></extra>",
         )
     for limit in limits:
         limit_line(figure, limit, f"SLO {duration(limit)}", GREY)

@@ -45,7 +45,7 @@ def page(desk: Desk) -> None:
     if wish is None:
         return
     question = question_of(wish, date.today())
-    follow(desk, question)
+    answered(desk, question)
 
 
 def chosen(desk: Desk) -> Wish | None:
@@ -77,19 +77,23 @@ def chosen(desk: Desk) -> Wish | None:
     )  # fmt: skip
 
 
-@st.fragment(run_every=1.0)
-def follow(desk: Desk, question: Question) -> None:
+def answered(desk: Desk, question: Question) -> None:
     """The plan of a question: first the fleets, then what lies around them; progress meanwhile."""
-    say = desk.say
     first, whole = started(question)
-    if whole.is_over and first.is_over:
-        show(desk, whole.result)
-        return
+    if not whole.is_over:
+        progress(desk, first, whole, first.is_over)
+    if whole.is_over or first.is_over:
+        show(desk, (whole if whole.is_over else first).result)
+
+
+@st.fragment(run_every=1.0)
+def progress(desk: Desk, first: Job[PlanData], whole: Job[PlanData], fleets_known: bool) -> None:
+    """How far it is; the page is shown anew when there is more to see."""
+    if whole.is_over or first.is_over != fleets_known:
+        st.rerun()
     job = whole if first.is_over else first
-    step = say("plan.step", step=job.step or "…", count=quantity(job.count))
-    st.progress(min(0.95, job.count / (job.count + 25)), step)
-    if first.is_over:
-        show(desk, first.result)
+    step = desk.say("plan.step", step=job.step or "…", count=quantity(job.count))
+    st.progress(job.count / (job.count + 25), step)
 
 
 def started(question: Question) -> tuple[Job[PlanData], Job[PlanData]]:

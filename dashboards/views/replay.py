@@ -53,7 +53,7 @@ def page(desk: Desk) -> None:
         st.session_state["replaying"] = key
     running = jobs().get(st.session_state.get("replaying", ""))
     if running is not None:
-        follow(desk, running)
+        (outcome if running.is_over else progress)(desk, running)
 
 
 def chosen_scenario(desk: Desk) -> Scenario:
@@ -127,21 +127,24 @@ def replayed(scenario: Scenario, trace: Path, place: Path, told: Told) -> RunRes
 
 
 @st.fragment(run_every=1.0)
-def follow(desk: Desk, job: Job[object]) -> None:
-    """How far it is, and what came of it."""
+def progress(desk: Desk, job: Job[object]) -> None:
+    """How far it is; the page is shown anew when it is over."""
+    if job.is_over:
+        st.rerun()
+    st.progress(0.0, desk.say("replay.running", count=quantity(job.count)))
+    if st.button(desk.say("replay.stop")):
+        job.stop()
+
+
+def outcome(desk: Desk, job: Job[object]) -> None:
+    """What came of it."""
     say = desk.say
-    if not job.is_over:
-        st.progress(0.0, say("replay.running", count=quantity(job.count)))
-        if st.button(say("replay.stop")):
-            job.stop()
-        return
     if job.error is not None:
         st.error(say("error.page", reason=str(job.error)), icon=":material/error:")
         return
     result = job.result
     assert isinstance(result, RunResult)
     st.success(say("replay.done", name=result.name), icon=":material/check_circle:")
-    row = st.container(horizontal=True)
-    with row:
+    with st.container(horizontal=True):
         link(desk, "run", say("replay.look"), run=result.name)
         link(desk, "compare", say("replay.compare"))
