@@ -47,6 +47,8 @@ def read_capacity(text: str, units: Units) -> Capacity:
     prefix = match["prefix"] or ""
     amount = float(match["number"]) * {**PREFIXES, **BINARY}[prefix]
     blocks = int(amount / _per_block(match["unit"] or "blocks", units))
+    if match["unit"] == "%" and amount:
+        blocks = max(1, blocks)
     if blocks < 1:
         raise ConfigError(f"--capacities {shown(text)} holds no block; accepted: one block or more")
     return Capacity(text.strip(), blocks)

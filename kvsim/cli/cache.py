@@ -15,6 +15,7 @@ from kvsim.cli.trace import READING, Given, Source, with_flags
 from kvsim.errors import ConfigError, shown
 
 if TYPE_CHECKING:
+    from kvsim.caching.reuse import Reuse
     from kvsim.caching.study import Study
     from kvsim.memory.eviction import EvictionPolicy, EvictionQueue, MakePolicy
     from kvsim.registry import Blueprint
@@ -48,9 +49,7 @@ def cache(
     kv_cache_dtype: Annotated[
         str, typer.Option(help="Type of its cached keys and values.")
     ] = "auto",
-    plots: Annotated[
-        Path | None, typer.Option(help="Draw figures into this folder, and analyse the reuse.")
-    ] = None,
+    plots: Annotated[Path | None, typer.Option(help="Draw figures into this folder.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
     *,
     given: Given,
@@ -58,6 +57,7 @@ def cache(
     """Count the hits of prefix caches by capacity and policy, and the bounds on them."""
     from kvsim.caching import accesses_of
     from kvsim.caching.capacity import Units, read_capacity
+    from kvsim.caching.reuse import reuse_of
     from kvsim.caching.study import distinct_blocks, study
     from kvsim.workload import TraceOptions, open_trace
 
@@ -69,7 +69,14 @@ def cache(
     units = Units(size, distinct_blocks(accesses), bytes_of)
     wanted = [read_capacity(text, units) for text in listed("--capacities", capacities)]
     found = study(accesses, wanted, makers)
-    print_json(opened.name, found) if json else print_table(found)
+    if plots is not None:
+        from kvsim.caching.figures import write_figures
+
+        write_figures(accesses, found, plots)
+    if json:
+        print_json(opened.name, found, reuse_of(accesses))
+    else:
+        print_table(found)
 
 
 def listed(flag: str, text: str) -> list[str]:
@@ -116,11 +123,11 @@ def block_bytes(model: str, dtype: str, block_size: int) -> int:
     return KVLayout(load_model(model), dtype).block_bytes(block_size)
 
 
-def print_json(trace: str, found: Study) -> None:
+def print_json(trace: str, found: Study, reuse: Reuse) -> None:
     """One object on standard output."""
     import orjson
 
-    document = {"trace": Path(trace).name, **found.as_dict()}
+    document = {"trace": Path(trace).name, **found.as_dict(), "reuse": reuse}
     sys.stdout.write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
 
 
