@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "costs": FOUNDATION | {"catalog", "layout"},
     "simulation": TABLES,
     "analysis": TABLES | {"slo"},
-    "caching": FOUNDATION | {"analysis", "tables", "memory"},
+    "caching": RESULTS | {"memory", "plots"},
     "parquet": TABLES,
     "runs": TABLES | {"files", "analysis", "parquet"},
     "plots": RESULTS | {"report"},
@@ -62,6 +62,7 @@ AT_THE_TOP = {
     "__init__",
 }
 DRAWS = {
+    "caching/figures.py",
     "plots.py",
     "profile_plots.py",
     "reporting/figures.py",
