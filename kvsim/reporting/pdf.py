@@ -23,6 +23,8 @@ WIDE = PAPER[0] - 2 * LEFT
 SOFT, LINE = "#f5f7f9", "#dfe4ea"
 TONES = {"good": "#00795a", "bad": "#b54708", "open": "#0072b2"}
 GAP = 0.1
+AFTER_HEADING = 0.7
+"""A heading, with the gaps around it."""
 TOGETHER = 3.0
 """A table up to this height is not broken over two pages."""
 
@@ -107,7 +109,7 @@ class Press:
 
     def figure(self, figure: Figure) -> None:
         """A chart as wide as the page, and its caption."""
-        height = figure.chart.height * WIDE / figures.WIDTH * 1.1
+        height = on_paper(figure)
         caption = wrapped(figure.caption, SMALL, WIDE)
         self.need(height + len(caption) * SMALL.leading + 2 * GAP)
         assert self._sheet is not None
@@ -166,13 +168,25 @@ def print_document(press: Press, document: Document) -> None:
     for warning in summary.warnings:
         press.text(f"Warning: {warning}.", BODY._replace(colour=TONES["bad"]))
     for section in document.sections:
-        press.need(1.4)
+        press.need(AFTER_HEADING + least(section.blocks[0]))
         press.skip(2 * GAP)
         press.text(section.title, HEADING)
         press.rule()
         press.skip(GAP)
         for block in section.blocks:
             print_block(press, block)
+
+
+def least(block: Block) -> float:
+    """What of a block must stand on the page of its heading."""
+    if isinstance(block, Table):
+        return min(sum(row.height for row in typeset(block, LEFT, WIDE)[1]), TOGETHER)
+    return on_paper(block) if isinstance(block, Figure) else 2 * BODY.leading
+
+
+def on_paper(figure: Figure) -> float:
+    """The height of a chart; it is as wide as the page."""
+    return figure.chart.height * WIDE / figures.WIDTH * 1.1
 
 
 def print_block(press: Press, block: Block) -> None:
