@@ -169,6 +169,50 @@ def test_what_a_running_sequence_holds_is_never_evicted() -> None:
     assert tree.evict(100) == 8
 
 
+def test_a_lock_counts_on_every_node_up_to_the_root() -> None:
+    tree = RadixTree(1, LRU())
+    ends = [
+        tree.insert(content_of(request(row, 12, ids)), 12)
+        for row, ids in enumerate([[1, 2, 3], [1, 2, 4]])
+    ]
+    for end in ends:
+        tree.lock(end)
+    assert sorted((n.start, n.end, n.locks) for n in tree) == [(0, 8, 2), (8, 12, 1), (8, 12, 1)]
+    assert (tree.protected, tree.evictable) == (16, 0)
+    tree.unlock(ends[0])
+    assert sorted((n.start, n.locks) for n in tree) == [(0, 1), (8, 0), (8, 1)]
+    assert (tree.protected, tree.evictable) == (12, 4)
+    tree.check([ends[1]])
+
+
+@st.composite
+def prefix_trees(draw: st.DrawFn, depth: int = 3) -> list[list[int]]:
+    """Paths of a random tree, depth first; every id is one edge's alone."""
+    counter = iter(range(10**6))
+
+    def below(path: list[int], levels: int) -> list[list[int]]:
+        path = [*path, *(next(counter) for _ in range(draw(st.integers(1, 3))))]
+        if not levels:
+            return [path]
+        children = draw(st.integers(0, 3))
+        return [leaf for _ in range(children) for leaf in below(path, levels - 1)] or [path]
+
+    return [leaf for _ in range(draw(st.integers(1, 3))) for leaf in below([], depth)]
+
+
+@given(prefix_trees(), st.integers(1, 3), st.sampled_from([1, 2, 4]))
+def test_in_depth_first_order_every_edge_is_computed_once(
+    paths: list[list[int]], output: int, page_size: int
+) -> None:
+    """SGLang (arXiv:2312.07104), theorem 3.1, in a cache of the longest request."""
+    batch = [request(row, 4 * len(ids), ids, output) for row, ids in enumerate(paths)]
+    longest = max(r.prompt_tokens + -(-output // page_size) * page_size for r in batch)
+    rows = list(replay_sequential(batch, longest, page_size))
+    edges = 4 * len({i for ids in paths for i in ids})
+    assert all(row.inserted for row in rows)
+    assert sum(row.prompt - row.hit for row in rows) == edges
+
+
 def test_ids_of_different_width_are_different_tokens() -> None:
     tree = RadixTree(1, LRU())
     tree.insert(content_of(request(0, 8, [1, 2], width=4)), 8)
@@ -222,6 +266,14 @@ def test_an_answer_is_cached_for_nobody_but_takes_room_until_evicted() -> None:
     assert memory.evictions == 0
     serve(memory, request(1, 92, []))
     assert memory.evictions == 4  # the answer's leaf is enough
+
+
+def test_the_leaf_is_cut_at_the_end_of_the_prompt_so_that_the_answer_goes_first() -> None:
+    memory = Radix(100)
+    serve(memory, request(0, 8, [1, 2], output=5))
+    assert cached(memory._tree) == [(0, 8), (8, 12)]
+    memory._tree.evict(1)
+    assert cached(memory._tree) == [(0, 8)]
 
 
 def test_equal_prompts_computed_side_by_side_keep_one_copy() -> None:

@@ -51,6 +51,31 @@ def test_partial_blocks_are_not_shared() -> None:
     assert serve(Paged(100), request(0, 47, 1, [1, 2, 3]), request(1, 47, 1, [1, 2, 3])) == [0, 32]
 
 
+def test_freed_blocks_hit_until_somebody_takes_them() -> None:
+    pool = Paged(1 + 4)
+    first = request(0, 64, 1, [1, 2, 3, 4])
+    assert serve(pool, first) == [0]
+    assert pool.usage().cached == 4 * 16  # nothing is evicted for being free
+    assert pool.evictions == 0
+    assert serve(pool, request(1, 16, 1, [9]), first) == [0, 48]
+    assert pool.evictions == 2  # the tail for the newcomer, and the newcomer for the tail
+
+
+def test_equal_blocks_that_were_computed_side_by_side_are_not_merged() -> None:
+    pool = Paged(1 + 8)
+    pair = [Sequence(request(row, 48, 1, [1, 2, 3]), 0) for row in range(2)]
+    matches = [pool.match(one) for one in pair]
+    assert [match.tokens for match in matches] == [0, 0]
+    for one, match in zip(pair, matches, strict=True):
+        assert pool.admit(one, match, 48)
+    assert pool.held_slots == 2 * 48
+    for one in pair:
+        pool.free(one, 48, finished=True)
+    assert pool.usage().cached == 2 * 48
+    pool.check()
+    assert serve(pool, request(2, 64, 1, [6, 7, 8, 9]), request(3, 64, 1, [1, 2, 3, 4])) == [0, 48]
+
+
 def test_the_tail_of_a_prefix_is_evicted_before_its_head() -> None:
     pool = Paged(1 + 8)
     kept, other = request(0, 97, 1, [1, 2, 3, 4, 5, 6, 7]), request(1, 64, 1, [11, 12, 13, 14])
