@@ -13,7 +13,7 @@ from kvsim.core import Sequence
 from kvsim.execution.decoder import Decoder
 from kvsim.execution.memory import KVMemory
 from kvsim.execution.operators import Operators
-from kvsim.execution.places import Chunk, Places, Size, drawn_rows, placed
+from kvsim.execution.places import Chunk, Places, Size, chunk_of, drawn_rows, placed
 from kvsim.execution.seats import Seats
 from kvsim.execution.text import Text
 from kvsim.memory.block_table import Mapped
@@ -26,6 +26,10 @@ class Witness(Protocol):
 
     def see(self, sequences: Seq[Sequence], positions: Seq[int], outputs: Tensor) -> None:
         """``outputs[i]`` of ``sequences[i]`` at ``positions[i]``, for whom a token was sampled."""
+        ...
+
+    def fork(self, parent: Sequence, child: Sequence) -> None:
+        """The child's answer is that of its parent so far."""
         ...
 
     def judge(self, sequence: Sequence) -> None:
@@ -96,25 +100,45 @@ class Engine:
     @torch.inference_mode()
     def execute(self, prompts: Prompts, decodes: Seq[Sequence]) -> None:
         """Compute one iteration and learn the tokens that it samples."""
-        self._copy_blocks()
+        self._branch()
         seats = self.seats.of([*decodes, *(sequence for sequence, _ in prompts)])
         chunks = [
-            Chunk(sequence, seat, sequence.num_computed, sequence.num_computed + new)
+            chunk_of(sequence, seat, new)
             for (sequence, new), seat in zip(prompts, seats[len(decodes) :], strict=True)
         ]
+        for chunk in chunks:
+            if chunk.completes:
+                self.text.cut(chunk.sequence, chunk.stop)
         rows = seats[: len(decodes)]
         drawn = self.mixed(rows, chunks) if chunks else self.decode(rows)
         self._learn([*decodes, *(c.sequence for c in chunks if c.completes)], drawn)
 
-    def _copy_blocks(self) -> None:
-        """Do the copies of copy-on-write before anybody writes."""
-        copies = self._allocator.copies
-        if not copies:
+    def _branch(self) -> None:
+        """Let forks begin where their parents are, and copy what both will write to."""
+        allocator = self._allocator
+        for parent, child, tokens in allocator.forks:
+            self._fork(parent, child, tokens)
+        allocator.forks.clear()
+        if not allocator.copies:
             return
-        pairs = torch.tensor(copies, dtype=torch.int32, device=self.device)
+        pairs = {target: source for source, target in allocator.copies}
+        targets, sources = torch.tensor(
+            [[*pairs], [*pairs.values()]], dtype=torch.int32, device=self.device
+        )
         for planes in self.memory.copied():
-            self.operators.copy(planes, pairs[:, 0].contiguous(), pairs[:, 1].contiguous())
-        copies.clear()
+            self.operators.copy(planes, sources, targets)
+        allocator.copies.clear()
+
+    def _fork(self, parent: Sequence, child: Sequence, tokens: int) -> None:
+        """The child has what its parent has, unless it comes back with an answer of its own."""
+        if tokens > child.request.prompt_tokens or self.text.known(child) == tokens:
+            self.text.fork(parent, child)
+            if self.witness is not None:
+                self.witness.fork(parent, child)
+        if child.kv is not None:
+            source, target = self.seats.of([parent, child])
+            self.seats.lengths[target] = self.seats.lengths[source]
+            self.seats.latest[target] = self.seats.latest[source]
 
     def decode(self, rows: list[int]) -> Drawn:
         """A step in which each seat gains one token."""
@@ -173,17 +197,10 @@ class Engine:
             self.text.append(sequence, tokens[row])
 
     @torch.inference_mode()
-    def fork(self, parent: Sequence, child: Sequence) -> None:
-        """The child goes on from what its parent has, the token that was sampled last included."""
-        source, target = self.seats.of([parent, child])
-        self.seats.lengths[target] = self.seats.lengths[source]
-        self.seats.latest[target] = self.seats.latest[source]
-        self.text.fork(parent, child)
-
-    @torch.inference_mode()
     def finish(self, sequence: Sequence) -> None:
-        """Forget a sequence that has ended, once it was judged."""
-        if self.witness is not None:
-            self.witness.judge(sequence)
-        self.seats.leave(sequence)
-        self.text.forget(sequence)
+        """Forget a request that has ended, all its sequences, once they were judged."""
+        for one in sequence.group.members if sequence.group is not None else (sequence,):
+            if self.witness is not None:
+                self.witness.judge(one)
+            self.seats.leave(one)
+            self.text.forget(one)

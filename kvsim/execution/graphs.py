@@ -150,4 +150,7 @@ def sizes(most: int) -> Iterator[int]:
 
 def nobodies(counts: Seq[int], nobody: int) -> list[Chunk]:
     """Prompts of these lengths that write nowhere."""
-    return [Chunk(Sequence(Request(0, 0.0, count + 1, 1), 0), nobody, 0, count) for count in counts]
+    return [
+        Chunk(Sequence(Request(0, 0.0, count + 1, 1), 0), nobody, 0, count, False)
+        for count in counts
+    ]

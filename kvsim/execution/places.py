@@ -19,11 +19,16 @@ class Chunk(NamedTuple):
     seat: int
     start: int
     stop: int
+    completes: bool
+    """Whether all that is known is then in memory, so that the next token is drawn."""
 
-    @property
-    def completes(self) -> bool:
-        """Whether the prompt (and what was answered before a preemption) is then in memory."""
-        return self.stop == self.sequence.num_tokens
+
+def chunk_of(sequence: Sequence, seat: int, new: int) -> Chunk:
+    """The next ``new`` tokens; no token follows the prompt of a group that comes back."""
+    start, group = sequence.num_computed, sequence.group
+    returning = group is not None and group.known is not None
+    completes = start + new == sequence.num_tokens and not returning
+    return Chunk(sequence, seat, start, start + new, completes)
 
 
 class Size(NamedTuple):

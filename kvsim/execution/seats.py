@@ -66,8 +66,9 @@ class Seats:
             self.leave(sequence)
 
     def leave(self, sequence: Sequence) -> None:
-        """The sequence has ended or was preempted."""
-        self._free.append(self._taken.pop(sequence)[0])
+        """The sequence has ended or was preempted, perhaps some time ago."""
+        if sequence in self._taken:
+            self._free.append(self._taken.pop(sequence)[0])
 
     def _update(self, changes: list[tuple[int, int, list[int]]]) -> None:
         """Write changed entries, all in one transfer."""

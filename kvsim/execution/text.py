@@ -27,6 +27,10 @@ class Text:
         """The sequence's next token was sampled."""
         self._answers.setdefault(sequence, []).append(token)
 
+    def cut(self, sequence: Sequence, known: int) -> None:
+        """Forget a token past ``known`` ones: it was drawn, but its group lost its memory before all had one."""
+        del self._answers.get(sequence, [])[known - sequence.request.prompt_tokens :]
+
     def known(self, sequence: Sequence) -> int:
         """Tokens of prompt and answer so far."""
         return sequence.request.prompt_tokens + len(self._answers.get(sequence, ()))

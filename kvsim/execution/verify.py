@@ -57,6 +57,10 @@ class Verifier:
         for sequence, position, row in zip(sequences, positions, outputs.clone(), strict=True):
             self._seen.setdefault(sequence, []).append((position, row))
 
+    def fork(self, parent: Sequence, child: Sequence) -> None:
+        """The child is to be judged by what its parent saw, too."""
+        self._seen[child] = [*self._seen.get(parent, ())]
+
     def judge(self, sequence: Sequence) -> None:
         """Compare all outputs of a sequence; VerificationError at the first that is wrong."""
         seen = self._seen.pop(sequence)

@@ -47,7 +47,15 @@ class Mapped(Allocator, Protocol):
 
     @property
     def copies(self) -> list[tuple[int, int]]:
-        """Blocks (from, to) to be copied before the next iteration; whoever does it clears them."""
+        """Blocks (from, to) to be copied before the next iteration; whoever does it clears them.
+
+        Slots where an entry is a range.
+        """
+        ...
+
+    @property
+    def forks(self) -> list[tuple[Sequence, Sequence, int]]:
+        """Sequences that went on from others (parent, child, tokens); whoever reads clears them."""
         ...
 
     def table(self, sequence: Sequence) -> BlockTable:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from kvsim.core import Sequence
-from kvsim.errors import ConfigError
 from kvsim.memory.block_table import BlockTable, Mapped
 from kvsim.memory.buddy import Buddy
 from kvsim.memory.contiguous import Contiguous
@@ -25,9 +26,14 @@ class Ranges(Reserving):
         """A range holds the whole sequence."""
         return
 
-    @property
+    @cached_property
     def copies(self) -> list[tuple[int, int]]:
-        """None: ranges are never shared."""
+        """Slots of ranges that were forked."""
+        return []
+
+    @cached_property
+    def forks(self) -> list[tuple[Sequence, Sequence, int]]:
+        """Who went on from whom."""
         return []
 
     def table(self, sequence: Sequence) -> BlockTable:
@@ -36,11 +42,13 @@ class Ranges(Reserving):
         return held.table
 
     def fork(self, parent: Sequence, child: Sequence, tokens: int) -> bool:
-        """Not here: ConfigError."""
-        raise ConfigError(
-            "requests with n or beam_width above 1 are executed by paged and radix memory only: "
-            "copying a range of real memory is not implemented"
-        )
+        """Give the child a range of its own, into which the parent's tokens are copied."""
+        if not super().fork(parent, child, tokens):
+            return False
+        pair = (parent.kv.address, child.kv.address)
+        self.copies.extend(zip(*(range(at, at + tokens) for at in pair), strict=True))
+        self.forks.append((parent, child, tokens))
+        return True
 
     def _hold(self, sequence: Sequence, address: int, slots: int, tokens: int) -> None:
         super()._hold(sequence, address, slots, tokens)

@@ -26,6 +26,7 @@ class NamedBlocks(PrefixTree):
         self.taken: list[int] = []
         """Blocks given up by the free queue that nobody has yet."""
         self.copies: list[tuple[int, int]] = []
+        self.forks: list[tuple[Sequence, Sequence, int]] = []
 
     def take(self, queue: FreeQueue, blocks: int) -> None:
         """Name the next ``blocks`` blocks that the queue will give up."""
@@ -100,6 +101,11 @@ class MappedPaged(Paged):
         """Partly filled blocks that forks share no more."""
         return self._tree.copies
 
+    @property
+    def forks(self) -> list[tuple[Sequence, Sequence, int]]:
+        """Who went on from whom."""
+        return self._tree.forks
+
     def table(self, sequence: Sequence) -> BlockTable:
         """The table of a running sequence."""
         return self._tree.tables[sequence.kv.path]
@@ -132,6 +138,7 @@ class MappedPaged(Paged):
         if not super().fork(parent, child, tokens):
             return False
         self._tree.give(child.kv.path)
+        self._tree.forks.append((parent, child, tokens))
         full = tokens // self.block_size
         if tokens % self.block_size:
             both = self.table(parent).blocks[full], self.table(child).blocks[full]

@@ -24,6 +24,7 @@ class NamedPages(RadixTree):
         self.taken: list[int] = []
         """Pages that were taken and that nobody has yet."""
         self.copies: list[tuple[int, int]] = []
+        self.forks: list[tuple[Sequence, Sequence, int]] = []
         self.used = 0
         """Pages that were ever given out: ids below this."""
         self.free: deque[int] = deque()
@@ -89,6 +90,11 @@ class MappedRadix(Radix):
         """Partly filled pages that forks share no more."""
         return self._tree.copies
 
+    @property
+    def forks(self) -> list[tuple[Sequence, Sequence, int]]:
+        """Who went on from whom."""
+        return self._tree.forks
+
     def table(self, sequence: Sequence) -> BlockTable:
         """The table of a running sequence."""
         return self._tree.tables[sequence.kv]
@@ -115,6 +121,7 @@ class MappedRadix(Radix):
         if not super().fork(parent, child, tokens):
             return False
         tree, lease = self._tree, child.kv
+        tree.forks.append((parent, child, tokens))
         theirs, shared = tree.tables[parent.kv].blocks, lease.node.end // self.page_size
         table = tree.tables[lease] = BlockTable(theirs[:shared])
         tree.give(lease)

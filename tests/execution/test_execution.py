@@ -177,17 +177,36 @@ def test_forks_write_to_copies_of_their_own(model: str, kind: Any, copies: bool)
     assert pool.fork(parent, child, 13)
     if not copies:
         pool.copies.clear()
-    engine.fork(parent, child)
     for sequence in (parent, child):
         pool.join(sequence)
     served(engine, pool, [parent, child], 6)
     if copies:
         engine.finish(parent)
         engine.finish(child)
-        assert engine.witness.tokens == 1 + 2 * 6
+        assert engine.witness.tokens == 2 * (1 + 6)
     else:
         with pytest.raises(VerificationError):
             engine.finish(child)
+
+
+@pytest.mark.parametrize("allocator", sorted(MAPPED))
+@pytest.mark.parametrize("sharing", [{"n": 3}, {"beam_width": 3}], ids=["samples", "beams"])
+def test_samples_and_beams_fork_drop_and_come_back_right(
+    model: str, write: Callable[[str, str], Path], allocator: str, sharing: dict[str, int]
+) -> None:
+    lines = [{**line, **sharing, "output_tokens": 14} for line in BUSY[:5]]
+    trace = write("groups.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    blocks = {"paged": 12, "radix": 10, "contiguous": 32, "buddy": 32}[allocator]
+    asked = scenario(
+        model,
+        allocator=allocator,
+        reservation="oracle",
+        num_gpu_blocks_override=blocks,
+        max_num_seqs=9,
+    )
+    result = simulate(asked, trace, verify=True, check=True)
+    assert verified(result)["sequences"] == 3 * len(lines)
+    assert result.summary["num_preemptions"] or blocks == 32
 
 
 def test_the_kernels_of_the_gpu_give_the_same_in_the_interpreter(
