@@ -94,7 +94,7 @@ class Steps:
 def steps(run: Measurement) -> list[Step]:
     """The iterations of a run that a model can be held against."""
     setup = run.setup
-    found = steady(replay_forced(run).shapes, len(run.rows), setup.cost(), setup.host.launches)
+    found = steady(replay_forced(run), run.rows, setup.cost(), setup.host.launches)
     return [step for step in found if abs(step.measured / step.predicted - 1) < OUTLIER]
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import hypot
 from typing import Any
 
 from kvsim.catalog.engines import Engine
 from kvsim.catalog.hardware import Gpu
 from kvsim.compose import host_costs
-from kvsim.core import Request
+from kvsim.core import BatchShape, Request
+from kvsim.costs.breakdown import breakdown
 from kvsim.costs.fixed import Fixed
 from kvsim.costs.hostlink import HostLink
-from kvsim.costs.profile import profile_for
+from kvsim.costs.profile import Measured, profile_for
 from kvsim.costs.served import Served
 from kvsim.layout import KVLayout
 from kvsim.memory.offloaded import Offloaded
@@ -29,7 +31,13 @@ from kvsim.simulation.replica import Replica
 from kvsim.validation.observed import Observed
 
 PROJECTED = 0.15
-"""Relative error that step times of another GPU than the measured one may have besides."""
+"""Relative error that step times of another GPU than the measured one may have besides, which all
+kernels share: an assumption."""
+TYPICAL = (
+    BatchShape(16, 16 * 4096, sampled=16, context_squares=16 * 4096**2),
+    BatchShape(16, 16 * 4096, 1, 2032, 8192, 2032 * 8192 + 2032 * 2033 // 2, 16),
+)
+"""Batches whose kernels' spread stands for that of all: decodes, and a chunk of a prompt beside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +64,14 @@ class Setup:
 
     @property
     def step_doubt(self) -> float:
-        """Relative error to expect of step times: of the engine's, and of the profile's projection."""
-        doubt = self.engine.step_doubt
-        return doubt if profile_for(self.gpu).gpu == self.gpu.name else doubt + PROJECTED
+        """Relative error to expect of step times.
+
+        That of the engine's model where it was checked, the spread of the kernels that it is composed
+        of, and what another GPU than the measured one leaves open.
+        """
+        projected = profile_for(self.gpu).gpu != self.gpu.name
+        known = hypot(self.engine.step_doubt, spread(self.cost()))
+        return known + PROJECTED if projected else known
 
     @property
     def host(self) -> HostCosts:
@@ -108,3 +121,9 @@ class Setup:
         arrivals = (one._replace(arrival=(one.arrival or 0.0) / slowness) for one in requests)
         simulate(arrivals, replicas, RoundRobin(), observed)
         return observed
+
+
+def spread(cost: Measured) -> float:
+    """Relative half width of a step time's interval, from its kernels alone."""
+    taken_apart = (breakdown(cost, shape) for shape in TYPICAL)
+    return max((step.high - step.low) / 2 / step.total for step in taken_apart)

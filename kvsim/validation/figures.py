@@ -25,6 +25,8 @@ STYLE = {
     "grid.color": "#e4e4e4",
 }
 KINDS = {"decode": BLUE, "mixed": ORANGE, "prefill": GREEN}
+WIDE = 30
+"""Ratio of the longest to the shortest time from which their axis is logarithmic."""
 MOST_POINTS = 1500
 """Iterations that a scatter shows at most: every n-th of more."""
 
@@ -54,8 +56,9 @@ def distribution(axes: Axes, report: RunReport, name: str, label: str) -> None:
     for outcomes, style in zip(sides, styles(), strict=True):
         found = latency(outcomes, name)
         axes.step(found, np.arange(1, len(found) + 1) / len(found), where="post", **style)  # type: ignore[arg-type]
-    axes.set_xscale("log")
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    if found[-1] > WIDE * found[0]:
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(label)
     axes.set_ylabel("share of requests")
     axes.grid(visible=True)

@@ -89,14 +89,14 @@ def replay_rows(requests: Iterable[Request], engine: Forced) -> None:
     simulate(requests, [engine], RoundRobin(), Silent())
 
 
-def equal_rows(recorded: Seq[Row], replayed: Seq[Row]) -> int:
-    """Iterations after which both agree on everything (KV usage to the recorded six digits)."""
-    return sum(
+def equal_rows(recorded: Seq[Row], replayed: Seq[Row]) -> list[bool]:
+    """Whether both agree on everything after each iteration (KV usage to the recorded six digits)."""
+    return [
         ours[1:3] == theirs[1:3]
         and ours.tokens == theirs.tokens
         and abs(ours.kv_usage - theirs.kv_usage) < 2e-6
         for ours, theirs in zip(replayed, recorded, strict=False)
-    )
+    ]
 
 
 class StepError(NamedTuple):
@@ -123,16 +123,17 @@ class Step(NamedTuple):
     predicted: float
 
 
-def steady(
-    shapes: Seq[tuple[int, int, BatchShape]], recorded: int, cost: CostModel, launches: Launches
-) -> list[Step]:
-    """The iterations that a step-time model can be held against.
+def steady(forced: Forced, recorded: Seq[Row], cost: CostModel, launches: Launches) -> list[Step]:
+    """The iterations that a step-time model can be held against: those that the replay has right.
 
     The model's time is that of the GPU, or of launching it if that takes longer.
     """
-    known, found = shapes[:recorded], []
-    for before, (start, end, shape), after in zip(known, known[1:], known[2:], strict=False):
-        if before[1] == start and kind(before[2]) == kind(shape) == kind(after[2]):
+    right = equal_rows(recorded, forced.rows)
+    known, found = forced.shapes[: len(recorded)], []
+    for i, (start, end, shape) in enumerate(known[1:-1], 1):
+        before, after = known[i - 1], known[i + 1]
+        alike = kind(before[2]) == kind(shape) == kind(after[2])
+        if alike and before[1] == start and right[i]:
             model = max(cost.time(shape), launches.time(shape))
             found.append(Step(shape, (end - start) / PICOSECONDS, model / PICOSECONDS))
     return found
