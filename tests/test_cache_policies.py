@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvsim.analysis.accesses import single_blocks
 from kvsim.caching import accesses_of
 from kvsim.caching.blocks import BlockTrace
 from kvsim.caching.bounds import Optimum
@@ -34,7 +33,7 @@ THREE_MILLION_TOKENS = 5_859
 @pytest.fixture(scope="module")
 def conversation(shared: Path) -> BlockTrace:
     trace = open_trace(shared / "traces" / "mooncake" / "conversation_trace.jsonl.gz")
-    return BlockTrace(single_blocks(accesses_of(trace, partial="keep")))
+    return BlockTrace(accesses_of(trace, partial="keep"))
 
 
 PLAIN = {
@@ -51,7 +50,7 @@ PLAIN = {
 def test_a_policy_hits_as_a_plain_cache_does(
     name: str, requests: list[Request], capacity: int
 ) -> None:
-    trace = BlockTrace(single_blocks(accesses_of(requests, 2)))
+    trace = BlockTrace(accesses_of(requests, 2))
     hits = trace.hits(lambda room: made(name, room), capacity)
     plain = replay(requests, PLAIN[name](capacity), 2)
     assert (hits.blocks, hits.usable_blocks, hits.usable_tokens) == plain
@@ -147,7 +146,7 @@ def test_t_lru_gives_up_first_what_the_next_turn_can_compute_in_time() -> None:
 
 def test_what_is_older_than_its_time_to_live_does_not_hit_even_with_room() -> None:
     requests = [Request(row, at, 8, 1, [1, 2], 4) for row, at in enumerate([0, 200, 900])]
-    trace = BlockTrace(single_blocks(accesses_of(requests)))
+    trace = BlockTrace(accesses_of(requests))
     assert trace.hits(lambda _: TTL(ttl=300), 10).blocks == 2
     assert trace.hits(lambda _: TTL(ttl=1000), 10).blocks == 4
 

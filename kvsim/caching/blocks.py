@@ -6,12 +6,13 @@ block may outlive the one before it; then it hits and is of no use, which is cou
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kvsim.analysis.accesses import Accesses
+from kvsim.analysis.accesses import Accesses, single_blocks
+from kvsim.analysis.reuse import uniform
 from kvsim.caching.curve import Hits
 from kvsim.core import picoseconds
 from kvsim.memory.eviction import (
@@ -22,45 +23,56 @@ from kvsim.memory.eviction import (
     Use,
     queue_of,
 )
-from kvsim.memory.eviction.scanning import Blocks, Scanning
-
-if TYPE_CHECKING:
-    from kvsim.tables import Flags
+from kvsim.memory.eviction.scanning import Blocks, Runs, RunScanning, Scanning
 
 
 class BlockTrace:
     """The accesses of a trace block by block, as several replays use them."""
 
     def __init__(self, accesses: Accesses) -> None:
-        """``accesses``: one row for each block (:func:`kvsim.analysis.accesses.single_blocks`)."""
         self.accesses = accesses
-        depth = np.zeros(int(accesses.run.max(initial=-1)) + 1, dtype=np.int64)
-        depth[accesses.run] = accesses.position
-        self.blocks = Blocks(accesses.run.tolist(), depth.tolist())
+
+    @cached_property
+    def rows(self) -> Accesses:
+        """A row for each block."""
+        return single_blocks(self.accesses)
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """The blocks, one after the other."""
+        run = self.rows.run
+        depth = np.zeros(int(run.max(initial=-1)) + 1, dtype=np.int64)
+        depth[run] = self.rows.position
+        return Blocks(run.tolist(), depth.tolist())
+
+    @cached_property
+    def whole(self) -> Accesses:
+        """A row for each run of blocks that are always accessed together."""
+        return uniform(self.accesses)
+
+    @cached_property
+    def runs(self) -> Runs:
+        """The runs, one after the other."""
+        run = self.whole.run
+        return Runs(run.tolist(), self.whole.blocks.tolist(), int(run.max(initial=-1)) + 1)
 
     def hits(self, make: MakePolicy, capacity: int) -> Hits:
         """What a cache of ``capacity`` blocks gives."""
         policy = make(capacity * self.accesses.block_size)
         if capacity < 1:
             return Hits(0, 0, 0)
+        if isinstance(policy, RunScanning):
+            return counted(self.whole, policy.scan_runs(self.runs, capacity))
         if isinstance(policy, Scanning):
-            found = policy.scan(self.blocks, capacity)
-        else:
-            found = self._replay(queue_of(policy), capacity)
-        return self.counted(np.frombuffer(found, dtype=np.bool_))
-
-    def counted(self, hit: Flags) -> Hits:
-        """The hits, and those among them with no miss before them in their request."""
-        first = self.accesses.first
-        misses = np.concatenate(([0], np.cumsum(~hit)))
-        usable = misses[1:] == np.repeat(misses[first[:-1]], np.diff(first))
-        tokens = self.accesses.tokens[usable]
-        return Hits(int(hit.sum()), int(usable.sum()), int(tokens.sum()))
+            return counted(self.rows, policy.scan(self.blocks, capacity))
+        return counted(self.rows, self._replay(queue_of(policy), capacity))
 
     def _replay(self, queue: EvictionQueue, capacity: int) -> bytearray:
-        cache = _Cache(queue, self.blocks.distinct, capacity, self.accesses.block_size)
-        first = self.accesses.first.tolist()
-        arrival, prompts = self.accesses.arrival.tolist(), self.accesses.prompt_tokens.tolist()
+        rows = self.rows
+        cache = _Cache(queue, self.blocks.distinct, capacity, rows.block_size)
+        first, arrival, prompts = (
+            column.tolist() for column in (rows.first, rows.arrival, rows.prompt_tokens)
+        )
         blocks = self.blocks.accesses
         hits = bytearray(len(blocks))
         now = 0
@@ -71,6 +83,18 @@ class BlockTrace:
                 use = Use(at, now, prompts[number])
                 hits[at] = cache.access(blocks[at], at - start, use)
         return hits
+
+
+def counted(rows: Accesses, found: bytearray) -> Hits:
+    """The hits, and those among them with no miss before them in their request."""
+    hit, first = np.frombuffer(found, dtype=np.bool_), rows.first
+    misses = np.concatenate(([0], np.cumsum(~hit)))
+    usable = misses[1:] == np.repeat(misses[first[:-1]], np.diff(first))
+    return Hits(
+        int(rows.blocks[hit].sum()),
+        int(rows.blocks[usable].sum()),
+        int(rows.tokens[usable].sum()),
+    )
 
 
 class _Cache:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from kvsim.analysis.accesses import Accesses, single_blocks
+from kvsim.analysis.accesses import Accesses
 from kvsim.caching.blocks import BlockTrace
 from kvsim.caching.bounds import Optimum
 from kvsim.caching.capacity import Capacity
@@ -78,6 +78,7 @@ class Caches:
         self.accesses = accesses
         self.prompt_tokens = int(accesses.prompt_tokens.sum())
         self.blocks = int(accesses.blocks.sum())
+        self.distinct_blocks = distinct_blocks(accesses)
         self._curve: Curve | None = None
         self._trace: BlockTrace | None = None
 
@@ -92,14 +93,14 @@ class Caches:
     def trace(self) -> BlockTrace:
         """Its blocks one by one."""
         if self._trace is None:
-            self._trace = BlockTrace(single_blocks(self.accesses))
+            self._trace = BlockTrace(self.accesses)
         return self._trace
 
     def hits(self, name: str, make: MakePolicy, capacity: float) -> Hits:
         """What a cache gives; LRU's come from one pass for all capacities."""
         if name == "lru":
             return self.curve.at(capacity)
-        room = int(min(capacity, self.trace.blocks.distinct))
+        room = int(min(capacity, self.distinct_blocks))
         return self.trace.hits(make, room)
 
     def row(self, name: str, make: MakePolicy, capacity: Capacity) -> Row:
@@ -145,7 +146,7 @@ def study(
         accesses.requests,
         caches.prompt_tokens,
         caches.blocks,
-        distinct_blocks(accesses),
+        caches.distinct_blocks,
         [
             caches.row(name, make, capacity)
             for name, make in policies.items()

@@ -16,19 +16,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvsim.analysis.accesses import single_blocks
 from kvsim.caching import accesses_of, lru_curve
 from kvsim.caching.blocks import BlockTrace
 from kvsim.caching.bounds import Optimum
 from kvsim.core import Request
 from kvsim.memory.eviction import Entry, MakePolicy, Use, queue_of
 from kvsim.memory.eviction.policies import EVICTIONS
-from kvsim.memory.eviction.scanning import Scanning
+from kvsim.memory.eviction.scanning import RunScanning, Scanning
 from tests.contracts.test_allocators import History
 from tests.oracles.workloads import request_lists
 
 EVERY = pytest.mark.parametrize("name", sorted(EVICTIONS))
-SCANNING = sorted(n for n, cls in EVICTIONS.items() if hasattr(cls, "scan") and n != "arc")
+FAST = {n for n, cls in EVICTIONS.items() if hasattr(cls, "scan") or hasattr(cls, "scan_runs")}
+SCANNING = sorted(FAST - {"arc"})
 """ARC's queue, which makes room before it knows for what, is not exactly the paper's; its scan is."""
 
 
@@ -88,7 +88,7 @@ class Counting:
 def test_a_cache_of_blocks_is_full_and_never_fuller(
     name: str, requests: list[Request], capacity: int
 ) -> None:
-    trace = BlockTrace(single_blocks(accesses_of(requests, 2)))
+    trace = BlockTrace(accesses_of(requests, 2))
     blocks = trace.blocks
     cache = Counting(maker(name), capacity, 2)
     for at, block in enumerate(blocks.accesses):
@@ -104,12 +104,18 @@ def test_a_cache_of_blocks_is_full_and_never_fuller(
 def test_a_fast_scan_decides_as_the_queue_does(
     name: str, requests: list[Request], capacity: int
 ) -> None:
-    blocks = BlockTrace(single_blocks(accesses_of(requests, 1))).blocks
+    trace = BlockTrace(accesses_of(requests, 1))
     policy = maker(name)(capacity)
-    assert isinstance(policy, Scanning)
     cache = Counting(maker(name), capacity, 1)
-    slow = [cache.access(b, blocks.depth[b], at) for at, b in enumerate(blocks.accesses)]
-    assert list(policy.scan(blocks, capacity)) == slow  # 4
+    depth = trace.blocks.depth
+    slow = [cache.access(b, depth[b], at) for at, b in enumerate(trace.blocks.accesses)]
+    if isinstance(policy, RunScanning):
+        rows = policy.scan_runs(trace.runs, capacity)
+        fast = [hit for hit, size in zip(rows, trace.runs.sizes, strict=True) for _ in range(size)]
+    else:
+        assert isinstance(policy, Scanning)
+        fast = list(policy.scan(trace.blocks, capacity))
+    assert fast == slow  # 4
 
 
 @EVERY
@@ -117,7 +123,7 @@ def test_a_fast_scan_decides_as_the_queue_does(
 @given(request_lists(40, 2).map(timed), st.integers(1, 20))
 def test_no_policy_exceeds_the_bounds(name: str, requests: list[Request], capacity: int) -> None:
     accesses = accesses_of(requests, 2)
-    trace = BlockTrace(single_blocks(accesses))
+    trace = BlockTrace(accesses)
     hits = trace.hits(maker(name), capacity)
     most_blocks, most_tokens = Optimum(accesses).most(capacity)
     ceiling = lru_curve(accesses).at(float("inf"))
@@ -131,7 +137,7 @@ def test_no_policy_exceeds_the_bounds(name: str, requests: list[Request], capaci
 def test_what_a_small_lru_cache_holds_a_larger_one_holds(
     requests: list[Request], capacity: int
 ) -> None:
-    blocks = BlockTrace(single_blocks(accesses_of(requests, 2))).blocks
+    blocks = BlockTrace(accesses_of(requests, 2)).blocks
     caches = [Counting(maker("lru"), size, 2) for size in (capacity, capacity + 1)]
     for at, block in enumerate(blocks.accesses):
         for cache in caches:
@@ -143,5 +149,5 @@ def test_what_a_small_lru_cache_holds_a_larger_one_holds(
 @given(request_lists(40, 2), st.integers(1, 20))
 def test_the_curve_is_what_the_queue_of_lru_gives(requests: list[Request], capacity: int) -> None:
     accesses = accesses_of(requests, 2)
-    hits = BlockTrace(single_blocks(accesses)).hits(maker("lru"), capacity)
+    hits = BlockTrace(accesses).hits(maker("lru"), capacity)
     assert lru_curve(accesses).at(capacity) == hits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvsim.memory.eviction.entry import Entry
-from kvsim.memory.eviction.scanning import Blocks
+from kvsim.memory.eviction.scanning import Runs
 
 
 class FIFO:
@@ -17,20 +17,18 @@ class FIFO:
         """Rank by the time of insertion."""
         return entry.inserted
 
-    def scan(self, trace: Blocks, capacity: int) -> bytearray:
-        """Hits of blocks that are accessed one by one: what the queue gives, faster."""
-        hits, cached = bytearray(len(trace.accesses)), bytearray(trace.distinct)
-        order: list[int] = []
-        oldest, free = 0, capacity
-        for at, block in enumerate(trace.accesses):
-            if cached[block]:
+    def scan_runs(self, trace: Runs, capacity: int) -> bytearray:
+        """Hits of runs whose blocks are accessed one by one: what the queue gives, faster.
+
+        Cached are the ``capacity`` blocks that were inserted last. A run that has lost its first
+        block loses the next one to each that is inserted again, so it hits whole or not at all.
+        """
+        hits, place = bytearray(len(trace.accesses)), [-capacity - 1] * trace.distinct
+        inserted = 0
+        for at, (run, size) in enumerate(zip(trace.accesses, trace.sizes, strict=True)):
+            if place[run] >= inserted - capacity:
                 hits[at] = 1
-                continue
-            if free:
-                free -= 1
             else:
-                cached[order[oldest]] = 0
-                oldest += 1
-            cached[block] = 1
-            order.append(block)
+                place[run] = inserted
+                inserted += size
         return hits

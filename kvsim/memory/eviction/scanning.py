@@ -22,6 +22,26 @@ class Blocks:
         return len(self.depth)
 
 
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The same in runs: blocks that are always accessed together, one after the other."""
+
+    accesses: Seq[int]
+    """Which run: numbers below ``distinct``."""
+    sizes: Seq[int]
+    """Of each access, the blocks of its run."""
+    distinct: int
+
+
+@runtime_checkable
+class RunScanning(Protocol):
+    """A policy under which the blocks of a run hit together or not at all."""
+
+    def scan_runs(self, trace: Runs, capacity: int) -> bytearray:
+        """For each access 1 if a cache of ``capacity`` blocks hits, else 0."""
+        ...
+
+
 @runtime_checkable
 class Scanning(Protocol):
     """A policy that decides about equal blocks, accessed one by one, faster than its queue does."""
