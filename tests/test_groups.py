@@ -107,6 +107,26 @@ def test_a_group_is_preempted_as_a_whole_and_recomputes_its_prompt_once() -> Non
     )
 
 
+class Impatient(Log):
+    """Takes a simulation that goes on for ever for what it is."""
+
+    def leap(self, leap: Leap, allocator: Allocator) -> None:
+        super().leap(leap, allocator)
+        assert self.iterations < 10_000, "groups take each other's room for ever"
+
+
+def test_groups_do_not_take_each_others_room_for_ever() -> None:
+    requests = [
+        Request(0, 0.0, 3, 12, n=3, priority=1),
+        Request(1, 0.0, 7, 12, n=3, priority=2),
+        Request(2, 0.001, 3, 12, n=3, priority=2),
+    ]
+    for rule in VICTIMS.values():
+        memory = build("contiguous", 70, 1, 0, "oracle")
+        engine = Chunked(memory, max_num_seqs=8, max_num_batched_tokens=8, victim=rule())
+        assert len(replay(requests, engine, memory, COST, log=Impatient()).seen) == 3
+
+
 def test_what_is_too_wide_is_refused_with_a_reason() -> None:
     wide = Request(0, 0.0, 8, 4, n=5)
     for engine in (Chunked, Static):

@@ -137,7 +137,8 @@ class Paged:
             self._ranked.use(self._tree.held(lease.path), sequence)
             self._ranked.expire(self._tree.forget)
         self._held += idle
-        self.saved_slots += (hit - idle) * self.block_size
+        if hit > idle:
+            self.saved_slots += (hit - idle) * self.block_size
         self._take(lease.blocks - hit + self.fixed_blocks)
         self._set_slack(lease, tokens)
         self._cache_prompt(lease, tokens)
@@ -264,11 +265,12 @@ class Paged:
             self._cache_all(lease, full)
         blocks = self._blocks(tokens) + self.fixed_blocks + (lease in self._grown)
         self._grown.discard(lease)
-        before = self._held
         self._release_own(lease, max(full, lease.path.end), blocks, cached=False)
         self._release_own(lease, lease.path.end, full, cached=True)
-        self._held -= self._tree.release(lease.path)
-        self.saved_slots -= (blocks - before + self._held) * self.block_size
+        released = self._tree.release(lease.path)
+        self._held -= released
+        if lease.path.end > released:
+            self.saved_slots -= (lease.path.end - released) * self.block_size
         if lease.phase is not None:
             self._phases.leave(lease.phase)
         self._prefill_slack -= lease.slack

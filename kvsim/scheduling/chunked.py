@@ -78,7 +78,7 @@ class Chunked(Preempting):
     def _leap(self) -> Batch | None:
         """Iterations that repeat as they are: decodes, with at most one prompt's full chunks."""
         clock, prefilling = self._clock, self._prefilling
-        longest = self._groups.longest(self._longest_leap) if self._groups else self._longest_leap
+        longest = self._groups.longest(self._longest_leap) if self._present else self._longest_leap
         left = self._budget - clock.decodes
         closed = (self._blocked and not prefilling) or len(self._running) == self._max_seqs
         if not prefilling:
@@ -132,7 +132,7 @@ class Chunked(Preempting):
         self._deferred = False
         preemptions = self.preemptions
         prompts: list[tuple[Sequence, int]] = []
-        if self._groups:
+        if self._present:
             self._branch(now)
         budget = self._continue(prompts, now)
         idle = not prompts and not self._clock.decodes  # an iteration without work takes no time
@@ -147,7 +147,7 @@ class Chunked(Preempting):
 
     def _continue(self, prompts: list[tuple[Sequence, int]], now: int) -> int:
         """Make room for all that run; returns what is left of the budget."""
-        if self._groups or not self._latest_goes:
+        if self._present or not self._latest_goes:
             return self._continue_chosen(prompts, now)
         prefilling = self._prefilling
         last_only = not prefilling or (
@@ -228,16 +228,13 @@ class Chunked(Preempting):
         return sequence.num_computed if sequence.group is None else sequence.group.start(sequence)
 
     def _admit(self, prompts: list[tuple[Sequence, int]], budget: int, now: int) -> None:
-        while self._waiting and budget > 0 and self._free_seats() > 0:
+        waiting, running = self._waiting, self._running
+        while waiting and budget > 0 and len(running) < self._max_seqs:
             tokens = self._try(0, prompts, budget, now) or self._overtake(prompts, budget, now)
             if not tokens:
                 self._blocked = True
                 return
             budget -= tokens
-
-    def _free_seats(self) -> int:
-        promised = self._groups.promised() if self._groups else 0
-        return self._max_seqs - len(self._running) - promised
 
     def _overtake(self, prompts: list[tuple[Sequence, int]], budget: int, now: int) -> int:
         """Admit the first new request, if those before it wait for what the host has of them."""
@@ -251,22 +248,31 @@ class Chunked(Preempting):
         """Admit who waits at a place of the queue; returns the tokens it computes, 0 if refused."""
         allocator, sequence = self._allocator, self._waiting[place]
         match = allocator.match(sequence)
-        start = max(match.tokens, self._on_host(sequence))
-        tokens = self._chunk_from(start, sequence, budget)
+        start = match.tokens
+        if self._swaps:
+            start = max(start, self._on_host(sequence))
+        tokens = min(sequence.num_tokens - start, budget, self._longest_chunk)
         spare = self._spare if self._running else 0
-        if sequence.group is not None:
-            if sequence.group.absent >= self._free_seats():
+        if self._groups.met:
+            if not self._seats_for(sequence):
                 return 0
-            spare += sequence.group.regrowth if self._running else 0
+            if sequence.group is not None and self._running:
+                spare += sequence.group.regrowth
         if not allocator.admit(sequence, match, start + tokens, spare=spare):
             return 0
         del self._waiting[place]
         self._start(sequence, start, now)
-        self._return(sequence, start, match)
+        if self._swaps:
+            self._return(sequence, start, match)
         if start + tokens < sequence.num_tokens:
             self._prefilling.append(sequence)
         prompts.append((sequence, tokens))
         return tokens
+
+    def _seats_for(self, sequence: Sequence) -> bool:
+        """Whether a waiting sequence, and those that will be forked from it, find seats."""
+        seats = self._max_seqs - len(self._running) - self._groups.promised()
+        return seats > (sequence.group.absent if sequence.group is not None else 0)
 
     def _chunk_from(self, start: int, sequence: Sequence, budget: int) -> int:
         """Tokens of a prompt that the next iteration may compute from ``start`` on."""
@@ -300,13 +306,12 @@ class Chunked(Preempting):
         for sequence, tokens in batch.prompts:
             sequence.num_computed += tokens * steps
             if sequence.num_computed == sequence.num_tokens:
-                group = sequence.group
-                for one in (sequence,) if group is None else self._groups.ready(sequence):
+                for one in self._groups.ready(sequence) if sequence.group else (sequence,):
                     answered.append(one)
                     if self._answer(one):
                         ended.append(one)
         ended.sort(key=_order)
-        if self._groups:
+        if self._present:
             self._groups.end(ended)
         return Outcome(ended, answered)
 

@@ -126,9 +126,6 @@ class Groups:
         self._spent: list[Sequence] = []
         """Sequences that have ended and still hold memory, of groups that have not been retired."""
 
-    def __bool__(self) -> bool:
-        return bool(self.present)
-
     def enlist(self, leader: Sequence) -> None:
         """A request of several sequences has arrived."""
         self.met = True

@@ -35,6 +35,7 @@ class Preempting:
         self._victim = victim or Last()
         self._latest_goes = isinstance(self._victim, Last)
         self._preemption = preemption or Recompute()
+        self._swaps = not isinstance(self._preemption, Recompute)
         self._waiting: deque[Sequence] = deque()
         self._running: dict[int, Sequence] = {}  # by order of admission
         self._prefilling: list[Sequence] = []  # running, prompt not complete, in running order
@@ -42,6 +43,7 @@ class Preempting:
         self._groups = Groups(
             allocator, self._clock, self._prefilling, turnover=beam_turnover, seed=seed
         )
+        self._present = self._groups.present
         self._admitted = 0
         self._blocked = False  # the head of the queue was refused, and no memory came back since
         self._ending: set[Sequence] = set()  # running, their last token in flight
@@ -73,9 +75,9 @@ class Preempting:
 
     # Who goes.
 
-    def _preempt(self, now: int) -> None:
-        """Take the room of one running request."""
-        victim = self._chosen()
+    def _preempt(self, now: int, victim: Sequence | None = None) -> None:
+        """Take the room of one running request: of the victim's, or by the rule."""
+        victim = victim or self._chosen()
         self._blocked = False
         self.preemptions += 1
         if victim in self._ending:
@@ -89,9 +91,12 @@ class Preempting:
 
     def _chosen(self) -> Sequence:
         if self._latest_goes:
-            return next(reversed(self._running.values()))
+            return self._latest()
         rank = self._victim.rank
         return max(self._standings(), key=lambda s: (rank(s), s.sequence.order)).sequence
+
+    def _latest(self) -> Sequence:
+        return next(reversed(self._running.values()))
 
     def _standings(self) -> Iterator[Standing]:
         idle = {*self._prefilling, *self._ending, *self._groups.idle()}
@@ -191,10 +196,14 @@ class Preempting:
             self._blocked = False
 
     def _fork(self, carrier: Sequence, now: int) -> None:
+        """Fork all siblings; for them only goes who was admitted later, whatever the rule.
+
+        Two groups that took each other's room before either had generated anything would never end.
+        """
         groups = self._groups
         for child in groups.siblings(carrier):
             while not groups.fork(carrier, child):
-                self._preempt(now)
+                self._preempt(now, self._latest())
                 if carrier.order not in self._running:
                     return
             child.order = self._next_order()
