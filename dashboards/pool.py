@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import islice
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -123,8 +122,3 @@ def shared_prefixes(workload: Workload, ended: list[Ended], until: float) -> lis
         if time <= until and request is not None:
             asked.append(Asked(packed(request.hash_ids), request.hash_block, cached))
     return prefix_tree(asked)
-
-
-def sample_workload(trace: Path, requests: int, speedup: float, blocks: int, rule: str) -> Workload:
-    """A workload of a sample trace."""
-    return Workload(str(trace), requests, speedup, blocks, rule)

@@ -15,6 +15,7 @@ from .style import GREY, SERIES, finished, titled
 
 GOOD = 0.10
 """Relative error that the band of the figures shows."""
+SYMBOLS = ("circle", "diamond", "cross")
 AXES = {
     "gemm": "axis.rows",
     "decode_attention": "axis.context_of_each",
@@ -52,6 +53,7 @@ def curves_figure(series: Sequence[Timed], operator: str, say: Words) -> go.Figu
             name=f"{each.name}, {say('calibration.roofline')}",
             legendgroup=each.name,
             showlegend=False,
+            mode="lines",
             line={"color": colour, "dash": "dot", "width": 1.5},
             hovertemplate=f"{say('calibration.roofline')}: %{{y:,.4g}} µs<extra></extra>",
         )
@@ -65,14 +67,15 @@ def accuracy_figure(checks: Sequence[Check], say: Words) -> go.Figure:
     """Times predicted for shapes that were held out, over what they took."""
     figure = go.Figure()
     names = list(dict.fromkeys(check.operator for check in checks))
-    for name, colour in zip(names, [*SERIES, *SERIES], strict=False):
+    for place, name in enumerate(names):
+        colour, symbol = SERIES[place % len(SERIES)], SYMBOLS[place // len(SERIES) % len(SYMBOLS)]
         group = [check for check in checks if check.operator == name]
         figure.add_scatter(
             x=[check.measured for check in group],
             y=[check.predicted / check.measured for check in group],
             name=name,
             mode="markers",
-            marker={"color": colour, "size": 6, "opacity": 0.75},
+            marker={"color": colour, "symbol": symbol, "size": 6, "opacity": 0.75},
             customdata=[", ".join(map(str, (*check.place, check.x))) for check in group],
             hovertemplate=f"{name} (%{{customdata}})<br>%{{x:,.4g}} µs × %{{y:.3f}}<extra></extra>",
         )

@@ -12,7 +12,7 @@ from kvsim.analysis.prefix_tree import Branch
 
 from ..pool import NOBODY, Film, Frame
 from ..text import Words
-from .style import BLUE, FAINT, GREEN, GREY, ORANGE, PINK, RED, SERIES, SKY, finished, titled
+from .style import BLUE, ENTRY, FAINT, GREEN, GREY, ORANGE, PINK, RED, SERIES, SKY, finished, titled
 
 COLUMNS = 64
 """Cells of a row of the picture."""
@@ -97,9 +97,12 @@ def legend_figure(say: Words) -> go.Figure:
             marker={"symbol": "square", "size": 13, "color": colour},
             name=say(f"state.{code}"),
         )
-    finished(figure, height=104)
+    finished(figure)
+    height = ENTRY * -(-len(COLOURS) // 2) + 8
     figure.update_layout(
-        margin={"l": 0, "r": 0, "t": 0, "b": 0}, legend={"y": 1, "itemclick": False}
+        height=height,
+        margin={"l": 0, "r": 0, "t": 0, "b": 0},
+        legend={"itemclick": False, "maxheight": 1},
     )
     figure.update_xaxes(visible=False)
     return figure.update_yaxes(visible=False)

@@ -24,8 +24,8 @@ MEMORY = {
 HATCHES = {"internal_fragmentation": "/", "reserved": ".", "external_fragmentation": "x"}
 """Tell parts apart without colour."""
 FAINT = "rgba(138,138,138,0.25)"
-LEGEND = 62
-"""Pixels from the plot to the legend below it: ticks and the axis' title lie between."""
+TICKS, ENTRY = 58, 19
+"""Pixels below a plot for its ticks and the axis' title, and of a line of the legend."""
 CONFIG: dict[str, Any] = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
 
 
@@ -39,17 +39,24 @@ def looks(names: list[str]) -> dict[str, dict[str, str]]:
 
 
 def finished(figure: go.Figure, *, height: int = 340, legend: bool = True) -> go.Figure:
-    """A figure with the common layout: the legend below, so that a narrow screen keeps its plot."""
+    """A figure with the common layout: the legend below, so that a narrow screen keeps its plot.
+
+    The legend has two columns of entries that are as wide whatever they say, so its height is known.
+    """
+    rows = -(-len(entries(figure)) // 2) if legend else 0
     figure.update_layout(
-        height=height,
-        margin={"l": 8, "r": 12, "t": 34, "b": 8},
+        height=height + ENTRY * max(0, rows - 2),
+        margin={"l": 8, "r": 12, "t": 34, "b": TICKS + ENTRY * rows if rows else 8},
         showlegend=legend,
         legend={
             "orientation": "h",
             "traceorder": "normal",
-            "yanchor": "top",
-            "y": -LEGEND / max(height - 2 * LEGEND, LEGEND),
+            "yref": "container",
+            "yanchor": "bottom",
+            "y": 0,
             "x": 0,
+            "entrywidth": 0.48,
+            "entrywidthmode": "fraction",
             "title": None,
             "font_size": 12,
         },
@@ -59,6 +66,11 @@ def finished(figure: go.Figure, *, height: int = 340, legend: bool = True) -> go
     figure.update_xaxes(gridcolor=FAINT, zeroline=False, automargin=True)
     figure.update_yaxes(gridcolor=FAINT, zeroline=False, automargin=True)
     return figure
+
+
+def entries(figure: go.Figure) -> set[str]:
+    """The names that the legend shows."""
+    return {str(trace.name) for trace in figure.data if trace.showlegend is not False}
 
 
 def titled(figure: go.Figure, title: str) -> go.Figure:
@@ -87,4 +99,5 @@ def limit_line(figure: go.Figure, seconds: float, text: str, colour: str) -> Non
         yanchor="bottom",
         showarrow=False,
         font={"size": 11, "color": colour},
+        bgcolor="rgba(138,138,138,0.12)",
     )

@@ -8,7 +8,7 @@ import streamlit as st
 
 from .. import state
 from ..figures import memory as figures
-from ..pool import Film, Workload, films, sample_workload, shared_prefixes
+from ..pool import Film, Workload, films, shared_prefixes
 from ..samples import SAMPLES
 from ..shown import percent, quantity
 from ..workspace import Desk
@@ -62,7 +62,7 @@ def chosen(desk: Desk) -> Workload:
         rule = state.pick(say("memory.rule"), "rule", RULES, shown=lambda name: say(f"rule.{name}"))
     with four:
         speedup = state.amount(say("memory.speedup"), "speedup", (1.0, 40.0), 10.0, 1.0)
-    return sample_workload(desk.trace(trace), REQUESTS, speedup, SIZES[blocks], rule)
+    return Workload(str(desk.trace(trace)), REQUESTS, speedup, SIZES[blocks], rule)
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)

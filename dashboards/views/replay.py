@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import streamlit as st
 
@@ -62,40 +61,49 @@ def chosen_scenario(desk: Desk) -> Scenario:
     one, two, three = st.columns(3)
     with one:
         model = state.pick(say("column.model"), "model", models())
-        gpu = state.pick(
-            say("column.gpu"), "gpu", gpu_names(), default=load_gpu(Scenario().gpu).name
-        )
-        replicas = state.entered(say("column.replicas"), "replicas", (1.0, 64.0), 1.0, 1.0, format="%.0f")  # fmt: skip
+        gpu = state.pick(say("column.gpu"), "gpu", gpu_names(), default=load_gpu("h200").name)
+        replicas = whole(say("column.replicas"), "replicas", (1.0, 64.0), 1.0)
     with two:
-        allocator = state.pick(say("column.allocator"), "allocator", list(ALLOCATORS), default="paged")  # fmt: skip
-        rule = state.pick(say("memory.rule"), "rule", list(RESERVATIONS))
-        scheduler = state.pick(say("column.scheduler"), "scheduler", list(SCHEDULERS), default="chunked")  # fmt: skip
+        memory = chosen_memory(desk)
     with three:
+        scheduler = state.pick(say("column.scheduler"), "scheduler", list(SCHEDULERS), default="chunked")  # fmt: skip
         dtype = state.pick(say("column.kv_cache_dtype"), "dtype", DTYPES)
-        blocks = state.entered(say("replay.blocks"), "blocks", (0.0, 1e7), 0.0, 100.0, format="%.0f")  # fmt: skip
         speedup = state.entered(say("memory.speedup"), "speedup", (0.1, 100.0), 1.0, 0.5)
-    left, middle, right = st.columns(3)
-    with left:
+    with one:
         ttft = state.entered(say("replay.ttft"), "ttft", (0.0, 600.0), 2.0, 0.1)
-    with middle:
+    with two:
         tpot = state.entered(say("replay.tpot"), "tpot", (0.0, 10_000.0), 50.0, 5.0)
-    with right:
-        limit = state.entered(say("replay.limit"), "limit", (0.0, 1e7), 0.0, 100.0, format="%.0f")
-    changes: dict[str, Any] = {
-        "model": model,
-        "gpu": gpu,
-        "replicas": int(replicas),
-        "allocator": allocator,
-        "scheduler": scheduler,
-        "kv_cache_dtype": dtype,
-        "slo": slo(ttft, tpot),
-        "workload": workload(limit, speedup),
-    }
+    with three:
+        limit = whole(say("replay.limit"), "limit", (0.0, 1e7), 0.0)
+    return Scenario().changed(
+        model=model,
+        gpu=gpu,
+        replicas=replicas,
+        scheduler=scheduler,
+        kv_cache_dtype=dtype,
+        slo=slo(ttft, tpot),
+        workload=workload(limit, speedup),
+        **memory,
+    )
+
+
+def chosen_memory(desk: Desk) -> dict[str, object]:
+    """The allocator, what it sets aside, and the size of its pool if that is given."""
+    say = desk.say
+    allocator = state.pick(say("column.allocator"), "allocator", list(ALLOCATORS), default="paged")
+    rule = state.pick(say("memory.rule"), "rule", list(RESERVATIONS))
+    blocks = whole(say("replay.blocks"), "blocks", (0.0, 1e7), 0.0)
+    found: dict[str, object] = {"allocator": allocator}
     if allocator in ("contiguous", "buddy"):
-        changes["reservation"] = rule
+        found["reservation"] = rule
     if blocks:
-        changes["num_gpu_blocks_override"] = int(blocks)
-    return Scenario().changed(**changes)
+        found["num_gpu_blocks_override"] = blocks
+    return found
+
+
+def whole(label: str, name: str, bounds: tuple[float, float], default: float) -> int:
+    """A whole number."""
+    return int(state.entered(label, name, bounds, default, 1.0, format="%.0f"))
 
 
 def slo(ttft: float, tpot_ms: float) -> dict[str, float]:
@@ -104,11 +112,11 @@ def slo(ttft: float, tpot_ms: float) -> dict[str, float]:
     return {name: limit for name, limit in given.items() if limit}
 
 
-def workload(limit: float, speedup: float) -> dict[str, object]:
+def workload(limit: int, speedup: float) -> dict[str, object]:
     """How the trace is read."""
     found: dict[str, object] = {}
     if limit:
-        found["limit"] = int(limit)
+        found["limit"] = limit
     if speedup != 1:
         found["speedup"] = speedup
     return found

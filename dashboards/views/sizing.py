@@ -47,11 +47,9 @@ def page(desk: Desk) -> None:
     with left:
         draw(figures.waterfall_figure(fitting, say), "waterfall")
     with right:
-        draw(figures.concurrency_figure(fitting, max(longest, length), length, say), "concurrency")
-    with left:
         draw(figures.bytes_figure(list(bytes_by_dtype(model)), say), "bytes")
-    with right:
-        table(desk, found, length)
+    draw(figures.concurrency_figure(fitting, max(longest, length), length, say), "concurrency")
+    table(desk, found, length)
     st.caption(say("sizing.source", name=model.name, source=model.source or "config.json"))
 
 
