@@ -109,6 +109,15 @@ def test_nobody_is_disturbed_by_the_prompts_of_a_single_user(chat: Advice) -> No
     assert "never need more" in found(row, "seats").reason
 
 
+def test_whole_prompts_need_memory_for_the_longest_prompt(chat: Advice) -> None:
+    one = found(row_of(chat, "long texts, one"), "chunked-prefill")
+    assert one.comparison is not None
+    whole, cut_up = one.comparison.without, one.comparison.with_it
+    assert whole.scenario.max_num_batched_tokens == 131_072
+    assert one.comparison.before("kv_blocks_total") < one.comparison.after("kv_blocks_total")
+    assert cut_up.scenario.max_num_batched_tokens == 8192
+
+
 def test_a_change_is_recommended_at_no_price_only_if_it_costs_nothing(chat: Advice) -> None:
     for row in chat.rows:
         prices = {one.technique.name: one.technique.price for one in row.findings}
@@ -154,7 +163,7 @@ def test_a_working_set_that_does_not_fit_is_brought_back_from_the_host(write: Wr
     row = row_of(recommend(small, trace(write, *rows, times=3)), "short texts, one")
     one = found(row, "offload")
     assert one.verdict == "helps"
-    assert "64 GiB of the host bring back" in one.reason
+    assert "256 GiB of the host bring back" in one.reason
     assert not found(row, "eviction").reason.startswith("working set fits")
 
 

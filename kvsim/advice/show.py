@@ -57,8 +57,13 @@ def cells(row: Row) -> list[str]:
         return ["", str(row.lack)]
     if row.base.failure is not None:
         return ["", f"does not work: {row.base.failure}"]
-    good = [one.technique.name for one in row.findings if one.in_use and one.verdict in OF_USE]
+    good = [one.technique.name for one in row.findings if one.in_use and of_use(one)]
     return [state(row), ", ".join(good) or "nothing", added(row.together), added(row.at_a_price)]
+
+
+def of_use(one: Finding) -> bool:
+    """Whether a technique in use does something, and nothing bad to what decides."""
+    return one.verdict in OF_USE and (one.decisive is None or one.decisive.gain >= 0)
 
 
 def state(row: Row) -> str:

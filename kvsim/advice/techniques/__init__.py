@@ -20,7 +20,7 @@ TECHNIQUES: dict[str, Technique] = {
     "prefix-caching": PrefixCaching(),
     "radix": RadixTree(),
     "eviction": Eviction(),
-    "offload": Offload(64),
+    "offload": Offload(256),
     "swap": Swapping(),
     "chunked-prefill": ChunkedPrefill(),
     "token-budget": TokenBudget(),

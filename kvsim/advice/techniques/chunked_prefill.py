@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvsim.advice.comparison import Comparison
 from kvsim.advice.techniques.technique import Reason, Trial
+from kvsim.catalog import load_model
 from kvsim.scenario import Scenario
 
 
@@ -14,8 +15,11 @@ class ChunkedPrefill:
     price = None
 
     def trial(self, scenario: Scenario) -> Trial | Reason:
-        """The same seats and memory under both."""
-        return Trial({"scheduler": "continuous"}, {"scheduler": "chunked"})
+        """Whole prompts need iterations, and memory for them, as long as the longest prompt may be."""
+        budget = scenario.max_num_batched_tokens or 0
+        longest = scenario.max_model_len or load_model(scenario.model).max_positions or budget
+        whole = {"scheduler": "continuous", "max_num_batched_tokens": max(budget, longest)}
+        return Trial(whole, {"scheduler": "chunked"})
 
     def reason(self, seen: Comparison) -> Reason:
         """Whether there was anything to cut, and anybody to disturb."""

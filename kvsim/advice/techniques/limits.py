@@ -34,7 +34,8 @@ class TokenBudget:
             return Reason(f"no prompt has more than {fewer:,} tokens")
         if seen.verdict == "inert":
             return Reason(f"too few iterations had more than {fewer:,} tokens to matter")
-        return Reason(f"prompts are cut at {fewer:,} tokens, so they take more iterations")
+        cut = f"prompts are cut at {fewer:,} tokens, so they take more iterations"
+        return Reason(f"{cut}; {more_room(seen)}" if more_room(seen) else cut)
 
 
 class Seats:
@@ -55,9 +56,19 @@ class Seats:
         """Whether so many ever ran."""
         fewer = seen.with_it.scenario.max_num_seqs or 0
         clients = seen.facts.clients
+        if seen.verdict != "inert" and more_room(seen):
+            return Reason(more_room(seen))
         if clients is not None and clients <= fewer:
             return Reason(f"{clients} at once never need more than {fewer} seats")
         waited = seen.after("mean_queue_time_ms") - seen.before("mean_queue_time_ms")
         if waited < 1:
             return Reason(f"so many never ran: with {fewer} seats nobody waits longer")
         return Reason(f"with {fewer} seats requests wait {waited:,.0f} ms longer on average")
+
+
+def more_room(seen: Comparison) -> str:
+    """What an engine that prepares for less has left for its KV cache; empty if no more."""
+    before, after = seen.before("kv_blocks_total"), seen.after("kv_blocks_total")
+    if after <= before:
+        return ""
+    return f"less is set aside for them: {after:,.0f} blocks of KV cache instead of {before:,.0f}"

@@ -14,6 +14,7 @@ class Offload:
     """A second tier behind the prefix cache; the engine that has one is simulated without and with it."""
 
     gibibytes: float
+    """For each GPU."""
     name: str = "offload to host memory"
     price: str | None = "host memory"
 
@@ -36,6 +37,6 @@ class Offload:
         lost = max(0.0, known.shared - hits)
         found = f"evictions cost {lost:.1%} of prompt tokens"
         if seen.verdict == "inert":
-            return Reason(f"{found}, and it can bring back no more")
+            return Reason(f"{found}; {self.gibibytes:g} GiB of the host bring back too few of them")
         back = seen.after("prefix_cache_hit_rate") - hits
         return Reason(f"{found}; {self.gibibytes:g} GiB of the host bring back {back:.1%}")
