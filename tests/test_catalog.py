@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from kvsim.catalog import (
     load_model,
     model_names,
     prices,
+    regional_prices,
 )
 from kvsim.catalog.hardware import gpu_index
 from kvsim.catalog.models import entries
@@ -102,6 +105,22 @@ def test_every_price_of_the_facts_is_there_with_source_and_date(facts: Rows) -> 
     ]
     assert all(price.source and price.date for price in prices())
     assert len(electricity()) == len(facts("prices.csv")) - len(listed)
+
+
+def test_every_price_by_region_is_that_of_the_snapshot(shared: Path) -> None:
+    path = shared / "facts" / "gpu_price_snapshot_2026-06-01.jsonl.gz"
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        snapshot = {
+            (row["provider"], row["gpu_type"], row["region"], row["is_spot"]): row
+            for row in map(json.loads, lines)
+        }
+    listed = [price for name in gpu_names() for price in regional_prices(name)]
+    assert len(listed) > 700
+    for price in listed:
+        row = snapshot[price.provider, price.gpu, price.region, price.kind == "spot"]
+        assert price.usd_per_gpu_hour == pytest.approx(row["price_per_gpu_hour_usd"], abs=5e-5)
+        assert row["snapshot_timestamp"].startswith(price.date)
+        assert price.source
 
 
 @pytest.mark.parametrize(
