@@ -13,9 +13,13 @@ from kvsim.reproductions.document import as_dict, cells, markdown
 from kvsim.reproductions.figures import png
 from kvsim.reproductions.findings import Bars, Findings, Published, Row, published
 from kvsim.reproductions.lengths import LONGEST, poisson, sharegpt
+from kvsim.reproductions.mooncake_cache import MooncakeCache
 from kvsim.reproductions.pagedattention_batching import Batching
 from kvsim.reproductions.pagedattention_fig2 import Figure2
+from kvsim.reproductions.pagedattention_sharing import Sharing
+from kvsim.reproductions.pagedattention_swap import SwapOrRecompute
 from kvsim.reproductions.radix_optimum import Optimum
+from kvsim.workload import open_trace
 
 
 def values(findings: Findings) -> dict[str, float | None]:
@@ -61,6 +65,32 @@ def test_depth_first_order_is_optimal_and_any_order_is_not() -> None:
     assert found["depth-first order over the optimum"] == 100
     assert found["longest-shared-prefix order over the optimum"] == 100
     assert (found["random order over the optimum"] or 0) < 90
+
+
+def test_beams_save_more_than_samples_and_wide_groups_more_than_narrow_ones() -> None:
+    found = Sharing(requests=12)
+    pairs = sharegpt(None)
+    samples = [found._saving(pairs, "n", width) for width in (2, 6)]
+    beams = [found._saving(pairs, "beam_width", width) for width in (2, 6)]
+    assert 10 < samples[0] < samples[1] < beams[1]
+    assert samples[0] < beams[0] < beams[1]
+
+
+def test_small_blocks_make_swapping_slow_and_leave_recomputing_as_it_is() -> None:
+    times = SwapOrRecompute()._overheads()
+    assert len(set(times["recompute"].values())) == 1
+    both = list(times["swap out and in"].values())
+    assert both == sorted(both, reverse=True)
+    assert both[0] > 5 * times["recompute"][1] > 5 * both[-1] / 2
+
+
+def test_the_mooncake_ratios_need_the_trace_and_count_what_it_holds() -> None:
+    sample = Path(__file__).parents[1] / "traces" / "mooncake.jsonl.gz"
+    found = values(MooncakeCache(trace=str(sample)).run())
+    assert found["requests"] == sum(1 for _ in open_trace(sample))
+    for policy in ("lru", "lfu", "length-aware"):
+        assert found[f"{policy}, unbounded"] == found["lru, unbounded"]
+        assert (found[f"{policy}, 1,000 blocks"] or 0) < (found["lru, unbounded"] or 0)
 
 
 def test_lengths_are_those_of_sharegpt() -> None:
@@ -123,6 +153,7 @@ def test_the_list_names_all(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ([], "pagedattention-fig2"),
         (["pagedattention-fig9"], "pagedattention-fig2"),
+        (["mooncake-cache"], "needs --trace"),
         (["--all", "--set", "requests=2"], "--set"),
         (["pagedattention-fig2", "--set", "requests"], "requests=500"),
         (["pagedattention-fig2", "--set", "colour=red"], "requests"),

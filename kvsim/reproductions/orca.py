@@ -39,6 +39,7 @@ def opt_13b(host: float = 0.0, **settings: object) -> Scenario:
 
 
 ENGINE = (
-    "OPT-13B on an A100-40GB, 15,728 slots of KV (12 GiB of 819,200 bytes), blocks of 16",
+    "OPT-13B on an A100-40GB, 15,728 slots of KV (12 GiB of 819,200 bytes), in blocks of 16 if not "
+    "said otherwise",
     "iteration times of the roofline with the A100's data-sheet rates",
 )
