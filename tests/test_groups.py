@@ -24,6 +24,8 @@ from kvsim.workload import open_trace, write_trace
 from tests.contracts.test_allocators import build
 from tests.oracles.costs import Crossing
 from tests.oracles.moves import Link
+from tests.oracles.plain_groups import PlainGroups
+from tests.oracles.plain_loop import Limits
 from tests.oracles.replay import Log, replay
 
 COST = Crossing(base=10**9, per_context=10**5, per_token=10**7, per_pair=10**4)
@@ -233,6 +235,37 @@ def test_leaps_change_nothing_whoever_goes_and_however_they_come_back(
             )
         )
     assert outcomes[0] == outcomes[1]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    requests=mixed_requests(),
+    block=st.sampled_from([1, 2, 4, 7]),
+    caching=st.booleans(),
+    budget=st.sampled_from([64, 70, 200]),
+    turnover=st.sampled_from([1.0, 0.4, 0.0]),
+)
+def test_forks_share_copy_and_drop_the_blocks_that_tables_written_out_do(
+    requests: list[Request], block: int, caching: bool, budget: int, turnover: float
+) -> None:
+    requests = [request._replace(hash_ids=None, hash_block=0) for request in requests]
+    oracle = PlainGroups(requests, Limits(3000, block, 64, budget), COST, turnover=turnover, seed=5)
+    ended = {live.request.row: (live.first_token, live.finished) for live in oracle.run()}
+    memory = Paged(3000, block_size=block, prefix_caching=caching)
+    outcomes = {}
+    for leaps in (False, True):
+        engine = Chunked(
+            memory,
+            max_num_seqs=64,
+            max_num_batched_tokens=budget,
+            beam_turnover=turnover,
+            seed=5,
+            leaps=leaps,
+        )
+        log = outcomes[leaps] = Held()
+        replay(requests, engine, memory, COST, check=True, log=log)
+        assert {one.row: (one.first_token, one.finished) for one in log.seen} == ended
+    assert [held // block for held in outcomes[False].held] == oracle.held
 
 
 def test_a_summary_says_what_sharing_saves(tmp_path: Path) -> None:
