@@ -238,6 +238,11 @@ def execution_of(
         raise ConfigError(
             f"--executor is an engine of its own; accepted: no --engine ({scenario.engine})"
         )
+    if scenario.allocator.name == "paged" and eviction_of(scenario) is not None:
+        raise ConfigError(
+            f"--executor with paged memory evicts as vLLM does, not by {scenario.eviction.name}; "
+            "accepted: --eviction lru, or --allocator radix"
+        )
     if not hasattr(scheduler.cls, "decoding"):
         raise ConfigError(
             f"scheduler {scenario.scheduler.name!r} does not say whom its batch decodes, which "

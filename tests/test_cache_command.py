@@ -91,6 +91,18 @@ def test_the_conversation_trace_is_as_published(
         assert shares[at] == pytest.approx(share, abs=0.005)
 
 
+def test_hits_are_worth_gpu_hours_latency_and_dollars(
+    chat: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = printed(capsys, chat, "--capacities", "1%,inf", "--policies", "lru", "--gpu", "h200")
+    cost, (small, large) = found["token_cost"], found["savings"]
+    hits = found["rows"][1]["hit_tokens"]
+    assert large["gpu_hours"] == pytest.approx(hits * cost["seconds"] / 3600)
+    assert large["usd"] == pytest.approx(large["gpu_hours"] * cost["usd_per_gpu_hour"])
+    assert large["mean_ttft_ms"] == pytest.approx(1e3 * hits * cost["seconds"] / found["requests"])
+    assert small["usd"] < large["usd"]
+
+
 def test_options_of_a_policy_are_set_by_its_name(
     chat: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,9 @@ from kvsim.cli.trace import READING, Given, Source, with_flags
 from kvsim.errors import ConfigError, shown
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from kvsim.analysis.savings import TokenCost
     from kvsim.caching.reuse import Reuse
     from kvsim.caching.study import Study
     from kvsim.memory.eviction import EvictionPolicy, EvictionQueue, MakePolicy
@@ -49,6 +52,9 @@ def cache(
     kv_cache_dtype: Annotated[
         str, typer.Option(help="Type of its cached keys and values.")
     ] = "auto",
+    gpu: Annotated[
+        str | None, typer.Option(help="Also say what the hits save: GPU hours, TTFT and dollars.")
+    ] = None,
     plots: Annotated[Path | None, typer.Option(help="Draw figures into this folder.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
     *,
@@ -69,14 +75,15 @@ def cache(
     units = Units(size, distinct_blocks(accesses), bytes_of)
     wanted = [read_capacity(text, units) for text in listed("--capacities", capacities)]
     found = study(accesses, wanted, makers)
+    cost = None if gpu is None else token_cost(model, kv_cache_dtype, gpu, found)
     if plots is not None:
         from kvsim.caching.figures import write_figures
 
         write_figures(accesses, found, plots)
     if json:
-        print_json(opened.name, found, reuse_of(accesses))
+        print_json(opened.name, found, reuse_of(accesses), cost)
     else:
-        print_table(found)
+        print_table(found, cost)
 
 
 def listed(flag: str, text: str) -> list[str]:
@@ -123,15 +130,57 @@ def block_bytes(model: str, dtype: str, block_size: int) -> int:
     return KVLayout(load_model(model), dtype).block_bytes(block_size)
 
 
-def print_json(trace: str, found: Study, reuse: Reuse) -> None:
+def token_cost(model: str, dtype: str, gpu: str, found: Study) -> TokenCost:
+    """What a prompt token costs on a GPU, at the trace's mean prompt and the newest price."""
+    from kvsim.analysis.savings import TokenCost
+    from kvsim.catalog import load_gpu, load_model
+    from kvsim.core import PICOSECONDS, BatchShape
+    from kvsim.costs import COST_MODELS
+    from kvsim.layout import KVLayout
+    from kvsim.planning.prices import Preference, quote
+    from kvsim.registry import blueprint
+    from kvsim.scenario import COMPONENTS
+
+    card, name = load_gpu(gpu), COMPONENTS["cost_model"]
+    layout = KVLayout(load_model(model), dtype)
+    times = blueprint(f"cost_model {name}", COST_MODELS[name], {}, {}).build(
+        layout=layout, gpu=card
+    )
+    mean = max(1, round(found.prompt_tokens / max(1, found.requests)))
+    shape = BatchShape(0, 0, 1, mean, 0, mean * (mean + 1) // 2, 1)
+    offer = min(quote(card, Preference()).offers, key=lambda one: one.usd_per_gpu_hour)
+    source = f"{times.label} times of {model} on {card.name}; {offer.name}"
+    seconds = times.time(shape) / PICOSECONDS / mean
+    return TokenCost(seconds, 1, offer.usd_per_gpu_hour, source)
+
+
+def worth(found: Study, cost: TokenCost) -> list[dict[str, object]]:
+    """What each row of the study saves."""
+    from dataclasses import asdict
+
+    from kvsim.analysis.savings import savings
+
+    return [
+        {
+            "policy": row.policy,
+            "capacity": row.capacity,
+            **asdict(savings(row.hit_tokens, found.requests, cost)),
+        }
+        for row in found.rows
+    ]
+
+
+def print_json(trace: str, found: Study, reuse: Reuse, cost: TokenCost | None) -> None:
     """One object on standard output."""
     import orjson
 
     document = {"trace": Path(trace).name, **found.as_dict(), "reuse": reuse}
+    if cost is not None:
+        document |= {"token_cost": cost, "savings": worth(found, cost)}
     sys.stdout.write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
 
 
-def print_table(found: Study) -> None:
+def print_table(found: Study, cost: TokenCost | None) -> None:
     """Token hit rates by capacity and policy, the bounds, and what hits without its prefix."""
     from rich.console import Console
     from rich.table import Table
@@ -159,12 +208,31 @@ def print_table(found: Study) -> None:
         f"Prompt tokens that need not be computed. No capacity gives more than "
         f"{percent(infinite.token_hit_rate)} (bound: a cache without limit)."
     )
+    if cost is not None:
+        console.print(worth_table(found, cost))
+        console.print(
+            f"Saved over the trace against no cache, by {cost.source} at "
+            f"${cost.usd_per_gpu_hour:.2f} per GPU hour; TTFT of an idle engine."
+        )
     for policy in policies:
         useless = max(
             r.any_hit_blocks - r.usable_hit_blocks for r in found.rows if r.policy == policy
         )
         if useless:
             console.print(f"{policy}: up to {useless:,} cached blocks had lost their prefix")
+
+
+def worth_table(found: Study, cost: TokenCost) -> Table:
+    """GPU hours, dollars and latency that each cache saves."""
+    from rich.table import Table
+
+    table = Table("policy", box=None, pad_edge=False)
+    for title in ("capacity", "GPU hours", "dollars", "mean TTFT, ms"):
+        table.add_column(title, justify="right")
+    for row in worth(found, cost):
+        amounts = [f"{row[key]:,.2f}" for key in ("gpu_hours", "usd", "mean_ttft_ms")]
+        table.add_row(str(row["policy"]), str(row["capacity"]), *amounts)
+    return table
 
 
 def percent(rate: float | None) -> str:

@@ -84,7 +84,7 @@ class RankedQueue(FreeQueue):
 
     def _offer(self, extent: Extent) -> None:
         entry = self._entry(extent)
-        if _is_last(extent):
+        if _is_last(extent) and extent is not self._begun:
             self._policy.offer(entry)
 
     def remove(self, extent: Extent) -> None:
@@ -116,14 +116,13 @@ class RankedQueue(FreeQueue):
         self.cached -= blocks
         evicted = blocks
         while blocks:
-            extent = self._begun or self._victim()
+            extent = self._next()
             taken = min(blocks, extent.end - extent.start)
             blocks -= taken
             if taken < extent.end - extent.start:
                 extent.end -= taken
                 self._begun = extent
             else:
-                self._begun = None
                 self._drop(extent, forget)
         return evicted
 
@@ -139,6 +138,11 @@ class RankedQueue(FreeQueue):
                 self._plain.pop()
         return blocks - wanted
 
+    def _next(self) -> Extent:
+        """The extent to give up blocks of: the one that was begun, unless others depend on it now."""
+        begun, self._begun = self._begun, None
+        return begun if begun is not None and _is_last(begun) else self._victim()
+
     def _victim(self) -> Extent:
         """The extent that the policy gives up, of those on which no other depends by now."""
         while (entry := self._policy.victim()) is not None:
@@ -146,8 +150,7 @@ class RankedQueue(FreeQueue):
             if _is_last(entry.extent):
                 return entry.extent
         for extent in self._members:  # copies have made more of them expendable
-            if extent is not self._begun:
-                self._offer(extent)
+            self._offer(extent)
         entry = self._policy.victim()
         assert isinstance(entry, Cached)
         return entry.extent
