@@ -182,7 +182,7 @@ class Scenario(Settings):
         "gpu, cpu.",
     )
     cost_model: Component = setting(
-        "roofline", "Time", "What an iteration takes; with an engine, what that engine takes."
+        "profile", "Time", "What an iteration takes; with an engine, what that engine takes."
     )
     seed: int = setting(0, "Time", "Seed of everything random.", ge=0, lt=2**63)
     slo: Annotated[dict[str, float], BeforeValidator(read_slos)] = setting(

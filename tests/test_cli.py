@@ -58,7 +58,7 @@ def test_a_replay_needs_nothing_but_a_trace(capsys, trace) -> None:
     printed = capsys.readouterr()
     assert printed.err == ""
     assert "40 completed" in printed.out
-    assert "analytic" in printed.out
+    assert "measured (h200)" in printed.out
     assert "TTFT" in printed.out
 
 

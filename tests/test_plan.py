@@ -486,8 +486,9 @@ def test_cases_of_the_sensitivity_come_in_pairs_around_the_answer(explored: Plan
     now = explored.candidates[0].fleet.replicas
     for low, high in pairs:
         assert low.replicas is not None
-        assert high.replicas is not None
-        assert low.replicas <= now <= high.replicas
+        assert low.replicas <= now
+        assert high.replicas is None or now <= high.replicas  # none: no fleet is fast enough
+    assert any(high.replicas is not None for _, high in pairs)
 
 
 # The command.

@@ -225,8 +225,3 @@ def profile_for(gpu: Gpu) -> Profile:
     if not profiles:
         raise ConfigError("no profile is shipped; give one with --set cost_model.profile=FILE")
     return next((profile for profile in profiles if profile.gpu == gpu.name), profiles[0])
-
-
-def is_measured(gpu: Gpu) -> bool:
-    """Whether a profile measured on this GPU is shipped."""
-    return any(load_profile(name).gpu == gpu.name for name in shipped())
