@@ -172,6 +172,14 @@ def note_ignored(scenario: Scenario) -> None:
         print(f"kvsim: note: {name} means nothing to {who}", file=sys.stderr)
 
 
+def require_simulated(scenario: Scenario, who: str) -> None:
+    """Refuse a scenario that is executed, where many replays or other times are needed."""
+    if scenario.executor is not None:
+        raise ConfigError(
+            f"{who} simulates: it takes no --executor; accepted by kvsim replay, compare"
+        )
+
+
 def _output(given: dict[str, Any]) -> Output:
     if given["json"]:
         return "json"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvsim.cli.common import with_scenario
+from kvsim.cli.common import require_simulated, with_scenario
 from kvsim.cli.groups import grouped
 from kvsim.cli.output import PIPE_WIDTH, Output
 from kvsim.cli.plan_flags import Money, Wanted, asked, names
@@ -49,6 +49,7 @@ def plan(
     """Find the cheapest fleet of each GPU type that serves a trace within its objectives."""
     if output == "csv":
         raise ConfigError("a plan is printed as table or json; --report writes files")
+    require_simulated(scenario, "kvsim plan")
     question = asking(scenario, trace, names(scenario.gpu if gpu is None else gpu), wanted, money)
     with remember.opened() as replays:
         places = Places(tuple(report or ()), out)

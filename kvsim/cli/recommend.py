@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kvsim.cli.common import flag_option, with_scenario
+from kvsim.cli.common import flag_option, require_simulated, with_scenario
 from kvsim.cli.groups import grouped
 from kvsim.cli.output import PIPE_WIDTH, Output
 from kvsim.cli.remember import Remember
@@ -44,6 +44,7 @@ def recommend(
 
     if output == "csv":
         raise ConfigError("advice is printed as table or json")
+    require_simulated(scenario, "kvsim recommend")
     with remember.opened() as replays:
         found = advised(
             scenario,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kvsim.cli.common import flag_option, note_ignored, with_scenario
+from kvsim.cli.common import flag_option, note_ignored, require_simulated, with_scenario
 from kvsim.cli.output import Output, show_results
 from kvsim.errors import ConfigError
 from kvsim.files import require_file_name
@@ -69,6 +70,8 @@ def replay(
         raise ConfigError("--plots needs --out: the figures go into the run's folder")
     if trace_out is not None:
         _require_place(trace_out, trace)
+    if sensitivity:
+        require_simulated(scenario, "--sensitivity")
     if sensitivity and trace == "-":
         raise ConfigError("--sensitivity replays the trace twice: give a file, not standard input")
     bounds = [read_bound(text) for text in fail_on or ()]
@@ -85,6 +88,8 @@ def replay(
         name=Path(trace).name,
     )
     note_ignored(scenario)
+    if verify:
+        note_verified(result)
     draw(result, out / "plots" if plots and out is not None else None, trace_out)
     changes = moved(scenario, trace, result) if sensitivity else []
     show_results([result], output)
@@ -109,6 +114,18 @@ def _require_place(trace_out: Path, trace: str) -> None:
         raise ConfigError(f"--trace-out {trace_out}: {trace_out.parent} is not a folder")
     if trace_out.exists() and os.path.exists(trace) and trace_out.samefile(trace):
         raise ConfigError(f"--trace-out {trace_out}: is the trace that is replayed")
+
+
+def note_verified(result: RunResult) -> None:
+    """Say on stderr how far the outputs of an executed run were from the reference."""
+    host: Any = result.manifest["host"]
+    found = host["executor"]["verified"]
+    print(
+        f"kvsim: {found['tokens']:,} outputs of {found['sequences']:,} sequences agree with contiguous "
+        f"memory: the largest relative error is {found['largest_error']:.2g}, accepted up to "
+        f"{found['tolerance']:g}",
+        file=sys.stderr,
+    )
 
 
 def draw(result: RunResult, plots: Path | None, timeline: Path | None) -> None:

@@ -23,8 +23,10 @@ import torch
 from kvsim.execution.bench_report import markdown
 from kvsim.execution.comparison import Setup, calibration, compared
 from kvsim.execution.paging import attention, copies, swaps
+from kvsim.execution.verification import verifications, workload
 
-PARTS = ("allocators", "paging")
+VERIFIED = "llama-3.2-1b"
+"""Model whose outputs are compared."""
 
 
 def main() -> None:
@@ -33,15 +35,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("reports/hardware_h200"))
     parser.add_argument("--requests", type=int, default=Setup().requests)
     parser.add_argument("--runs", type=Path, help="keep the run folders here")
-    parser.add_argument("--only", choices=PARTS, help="measure one part of it")
     given = parser.parse_args()
     setup = replace(Setup(), requests=given.requests)
-    report: dict[str, Any] = {"provenance": provenance()}
-    if given.only != "paging":
-        with tempfile.TemporaryDirectory() as scratch:
-            report |= allocators(setup, given.runs or Path(scratch))
-    if given.only != "allocators":
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = given.runs or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        report: dict[str, Any] = {"provenance": provenance()}
         report |= {"attention": [*attention()], "copies": [*copies()], "swaps": [*swaps()]}
+        report["verified"] = [*verifications(VERIFIED, setup.executor, workload(), folder)]
+        report |= allocators(setup, folder)
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
     given.out.with_suffix(".md").write_text(markdown(report))
@@ -54,7 +56,6 @@ def allocators(setup: Setup, folder: Path) -> dict[str, Any]:
     def log(line: str) -> None:
         print(f"{time.perf_counter() - began:6.1f} s  {line}", flush=True)
 
-    folder.mkdir(parents=True, exist_ok=True)
     found = calibration(setup, folder)
     log(f"overhead {found['overhead'] * 1e3:.3f} ms an iteration; {found['residuals']}")
     rows = [*compared(setup, found["overhead"], folder, log)]
