@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import cycle, product
 
 import plotly.graph_objects as go
 
@@ -67,15 +68,14 @@ def accuracy_figure(checks: Sequence[Check], say: Words) -> go.Figure:
     """Times predicted for shapes that were held out, over what they took."""
     figure = go.Figure()
     names = list(dict.fromkeys(check.operator for check in checks))
-    for place, name in enumerate(names):
-        colour, symbol = SERIES[place % len(SERIES)], SYMBOLS[place // len(SERIES) % len(SYMBOLS)]
+    for name, marker in zip(names, markers(), strict=False):
         group = [check for check in checks if check.operator == name]
         figure.add_scatter(
             x=[check.measured for check in group],
             y=[check.predicted / check.measured for check in group],
             name=name,
             mode="markers",
-            marker={"color": colour, "symbol": symbol, "size": 6, "opacity": 0.75},
+            marker={**marker, "size": 6, "opacity": 0.75},
             customdata=[", ".join(map(str, (*check.place, check.x))) for check in group],
             hovertemplate=f"{name} (%{{customdata}})<br>%{{x:,.4g}} µs × %{{y:.3f}}<extra></extra>",
         )
@@ -84,6 +84,12 @@ def accuracy_figure(checks: Sequence[Check], say: Words) -> go.Figure:
     figure.update_yaxes(title=say("axis.predicted_over_measured"), tickformat=".0%")
     titled(figure, say("calibration.held_out"))
     return finished(figure, height=460)
+
+
+def markers() -> Iterator[dict[str, str]]:
+    """Looks of points: colours first, then symbols."""
+    pairs = cycle(product(SYMBOLS, SERIES))
+    return ({"color": colour, "symbol": symbol} for symbol, colour in pairs)
 
 
 def band(figure: go.Figure) -> None:
@@ -95,7 +101,7 @@ def band(figure: go.Figure) -> None:
 def engine_figure(runs: Sequence[EngineRun], say: Words) -> go.Figure:
     """Predictions over measurements, metric by metric, for every engine run."""
     figure = go.Figure()
-    for run, colour in zip(runs, [*SERIES, *SERIES], strict=False):
+    for run, marker in zip(runs, markers(), strict=False):
         known = {name: m for name, m in run.metrics.items() if m.error is not None}
         texts = [
             f"{quantity(metric.measured)} → {quantity(metric.predicted)}"
@@ -106,7 +112,7 @@ def engine_figure(runs: Sequence[EngineRun], say: Words) -> go.Figure:
             y=list(known),
             name=run.name,
             mode="markers",
-            marker={"color": colour, "size": 9, "opacity": 0.85},
+            marker={**marker, "size": 9, "opacity": 0.85},
             customdata=texts,
             hovertemplate=f"{run.name}<br>%{{y}}: %{{customdata}} (%{{x:.1%}})<extra></extra>",
         )
@@ -114,6 +120,5 @@ def engine_figure(runs: Sequence[EngineRun], say: Words) -> go.Figure:
     figure.add_vline(x=1, line={"color": GREY, "width": 1})
     figure.update_xaxes(title=say("axis.predicted_over_measured"), tickformat=".0%")
     figure.update_yaxes(autorange="reversed")
-    titled(figure, say("calibration.engine"))
     metrics = {name for run in runs for name in run.metrics}
     return finished(figure, height=200 + 22 * len(metrics))

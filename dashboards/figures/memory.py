@@ -98,7 +98,7 @@ def legend_figure(say: Words) -> go.Figure:
             name=say(f"state.{code}"),
         )
     finished(figure)
-    height = ENTRY * -(-len(COLOURS) // 2) + 8
+    height = ENTRY * -(-len(COLOURS) // 2) + 28
     figure.update_layout(
         height=height,
         margin={"l": 0, "r": 0, "t": 0, "b": 0},
