@@ -18,6 +18,7 @@ from kvsim.errors import ConfigError
 from kvsim.memory.eviction import Entry, Use
 from kvsim.memory.eviction.length_aware import LengthAware
 from kvsim.memory.eviction.policies import EVICTIONS
+from kvsim.memory.eviction.scanning import Blocks, Scanning
 from kvsim.memory.eviction.tail_lru import TailLRU
 from kvsim.memory.eviction.ttl import TTL
 from kvsim.memory.eviction.weighted import Weighted
@@ -54,6 +55,20 @@ def test_a_policy_hits_as_a_plain_cache_does(
     hits = trace.hits(lambda room: made(name, room), capacity)
     plain = replay(requests, PLAIN[name](capacity), 2)
     assert (hits.blocks, hits.usable_blocks, hits.usable_tokens) == plain
+
+
+@pytest.mark.parametrize("name", ["lfu", "sieve", "arc"])
+@pytest.mark.parametrize("seed", range(40))
+def test_a_scan_hits_as_a_plain_cache_does_when_much_comes_and_goes(name: str, seed: int) -> None:
+    random = Random(seed)
+    distinct, skew = random.randint(5, 50), random.choice([1, 2, 3])
+    accesses = [int(distinct * random.random() ** skew) for _ in range(400)]
+    capacity = random.randint(1, distinct)
+    plain = PLAIN[name](capacity)
+    slow = [plain((block,)) for block in accesses]
+    policy = made(name, capacity)
+    assert isinstance(policy, Scanning)
+    assert list(policy.scan(Blocks(accesses, [0] * distinct), capacity)) == slow
 
 
 def made(name: str, capacity: int) -> object:

@@ -59,20 +59,29 @@ class ARC(Queued):
     def scan(self, trace: Blocks, capacity: int) -> bytearray:
         """Hits of blocks that are accessed one by one, exactly as in the paper's figure 4."""
         lists = _Lists(trace.distinct, capacity)
-        where, once, again, miss = lists.where, lists.once, lists.again, lists.miss
-        hits = bytearray(len(trace.accesses))
+        where, once, again, left_once = lists.where, lists.once, lists.again, lists.left_once
+        hits, full, share = bytearray(len(trace.accesses)), False, 0.0
         for at, block in enumerate(trace.accesses):
             place = where[block]
             if place == AGAIN:
+                hits[at] = 1
                 again.move_to_end(block)
             elif place == ONCE:
+                hits[at] = 1
                 del once[block]
                 again[block] = None
                 where[block] = AGAIN
+                full = False
+            elif not place and full and len(once) > share and left_once:
+                # The common miss: the least recent block seen once leaves, as the one before did.
+                where[left_once.popitem(last=False)[0]] = 0
+                old = once.popitem(last=False)[0]
+                left_once[old] = once[block] = None
+                where[old] = LEFT_ONCE
+                where[block] = ONCE
             else:
-                miss(block, place)
-                continue
-            hits[at] = 1
+                lists.miss(block, place)
+                share, full = lists.share, len(once) + len(left_once) == capacity
         return hits
 
 

@@ -33,19 +33,26 @@ class LengthAware:
         place = [deepest - d for d in trace.depth] if self._sign > 0 else trace.depth
         hits, uses = bytearray(len(trace.accesses)), [0] * trace.distinct
         levels = [_Level(), _Level()]
+        once, queues, bits = levels[1], levels[1].queues, [1 << d for d in range(deepest + 1)]
+        queues.update((d, deque()) for d in range(deepest + 1))
         free = capacity
         for at, block in enumerate(trace.accesses):
             count = uses[block]
             if count:
                 hits[at] = 1
+                uses[block] = count + 1
                 if count + 1 == len(levels):
                     levels.append(_Level())
-            elif free:
+                levels[count + 1].add(block, place[block])
+                continue
+            if free:
                 free -= 1
             else:
                 _drop_least(levels, uses)
-            uses[block] = count + 1
-            levels[count + 1].add(block, place[block])
+            uses[block] = 1
+            own = place[block]
+            queues[own].append(block)
+            once.places |= bits[own]
         return hits
 
 
@@ -73,12 +80,15 @@ def _drop_least(levels: list[_Level], uses: list[int]) -> None:
     A block that was used again since stands in a queue still; its number tells.
     """
     for count, level in enumerate(levels):
-        while level.places:
-            place = level.places.bit_length() - 1
-            queue = level.queues[place]
+        places, queues = level.places, level.queues
+        while places:
+            highest = places.bit_length() - 1
+            queue = queues[highest]
             while queue:
                 block = queue.popleft()
                 if uses[block] == count:
                     uses[block] = 0
+                    level.places = places
                     return
-            level.places ^= 1 << place
+            places ^= 1 << highest
+        level.places = 0
