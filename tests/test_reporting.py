@@ -35,8 +35,10 @@ from kvsim.reporting.ranking import front
 from kvsim.reporting.render import RENDERERS, cell, html, markdown, sheet, write_report
 from kvsim.reporting.runs import of_runs
 from kvsim.reporting.saved import run_of, save_plan
+from kvsim.reporting.sweeps import of_sweep
 from kvsim.runs import RunResult
 from kvsim.scenario import Scenario
+from kvsim.sweeping.results import load_sweep
 from tests.recorded import record, served
 
 TODAY = date(2026, 11, 29)
@@ -274,6 +276,14 @@ def test_a_figure_holds_a_name_as_text() -> None:
     assert not any(b"<script" in one for one in pictures)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("suffix", [".html", ".pdf"])
+def test_a_name_may_be_of_any_script(tmp_path: Path, suffix: str) -> None:
+    made = of_runs([make("会话"), make("b")], TERMS, "")
+    some = replace(made, sections=tuple(s for s in made.sections if s.title == "Alternatives"))
+    write_report([some], tmp_path / f"x{suffix}")
+
+
 def test_markdown_refers_to_figures_that_are_written_beside_it(
     tmp_path: Path,
 ) -> None:
@@ -345,6 +355,17 @@ def test_runs_sweeps_and_plans_go_into_one_report(
     made = out.read_text()
     for said in ("3 reports", "2 runs compared", "Sweep sweep: 2 configurations", "GPUs for llama"):
         assert said in made
+
+
+def test_a_sweep_without_results_is_a_report_of_what_is_missing(runs: Path) -> None:
+    rows = load_sweep(runs / "sweep")
+    waiting = [row._replace(entry=row.entry._replace(status="pending"), metrics={}) for row in rows]
+    made = of_sweep(runs / "sweep", waiting, TERMS, "")
+    assert made.summary.headline == "No configuration has a result yet."
+    assert "2 pending" in made.summary.points[0].text
+    some = of_sweep(runs / "sweep", [rows[0], waiting[1]], TERMS, "")
+    assert "Without a result" in titles(some)
+    assert "1 of 2 finished" in some.facts
 
 
 def test_a_saved_plan_gives_the_report_of_the_plan_itself(explored: Plan, tmp_path: Path) -> None:
