@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
 from kvsim.planning.archive import Memory
 from kvsim.planning.trial import Outcome, Trial
+from kvsim.simulation.parallel import obey_the_parent
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -82,7 +82,7 @@ class Lab:
         if self._jobs > 1:
             context = multiprocessing.get_context("spawn")
             self._executor = ProcessPoolExecutor(
-                self._jobs, mp_context=context, initializer=_obey_the_parent
+                self._jobs, mp_context=context, initializer=obey_the_parent
             )
         return self
 
@@ -166,13 +166,3 @@ class Lab:
 
 def _run(work: Work[R]) -> R:
     return work.run()
-
-
-def _obey_the_parent() -> None:
-    """Leave Ctrl-C, which reaches the whole group, to the parent; clean up when it says to stop."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _stop)
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)

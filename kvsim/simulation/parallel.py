@@ -29,7 +29,7 @@ def run_all(work: Callable[[T], R], tasks: Iterable[T], jobs: int) -> list[R]:
         return [work(task) for task in todo]
     context = multiprocessing.get_context("spawn")
     workers = min(jobs, len(todo))
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_obey_the_parent) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=obey_the_parent) as pool:
         try:
             return list(pool.map(work, todo))
         except BaseException:
@@ -39,7 +39,7 @@ def run_all(work: Callable[[T], R], tasks: Iterable[T], jobs: int) -> list[R]:
             raise
 
 
-def _obey_the_parent() -> None:
+def obey_the_parent() -> None:
     """Leave Ctrl-C, which reaches the whole group, to the parent; clean up when it stops us or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
