@@ -9,7 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvsim.core import Request, Sequence
+from kvsim.memory.mapped import MAPPED
 from kvsim.memory.paged import Paged
+from kvsim.memory.radix import Radix
+from tests.contracts.test_allocators import build
 
 BLOCK = 4
 
@@ -139,3 +142,64 @@ def test_a_fork_takes_the_constant_blocks_of_a_sequence_of_its_own() -> None:
         pool.free(sequence, 8, finished=True)
         pool.check()
     assert pool.held_slots == 0
+
+
+# Every allocator forks; what it shares differs.
+
+
+@pytest.mark.parametrize(
+    ("name", "shared"), [("paged", 8), ("radix", 8), ("contiguous", 0), ("buddy", 0)]
+)
+def test_what_two_forks_of_ten_tokens_share(name: str, shared: int) -> None:
+    pool = build(name, 160, 4, 0, "oracle")
+    parent, child = (Sequence(Request(0, 0.0, 10, 6), 0) for _ in range(2))
+    assert pool.admit(parent, pool.match(parent), 10)
+    alone = pool.held_slots
+    assert pool.fork(parent, child, 10)
+    assert pool.held_slots == 2 * alone - shared
+    assert pool.saved_slots == shared
+    for sequence in (child, parent):
+        pool.free(sequence, 10, finished=True)
+        pool.check()
+    assert pool.held_slots == pool.saved_slots == 0
+
+
+def test_radix_without_a_tree_copies_all() -> None:
+    pool = Radix(160, page_size=4, prefix_caching=False)
+    parent, child = (Sequence(Request(0, 0.0, 10, 6), 0) for _ in range(2))
+    assert pool.admit(parent, pool.match(parent), 10)
+    assert pool.fork(parent, child, 10)
+    assert pool.held_slots == 24
+    assert pool.saved_slots == 0
+
+
+def test_siblings_in_a_radix_tree_are_never_taken_for_one_another() -> None:
+    """Both generate a full page behind the same prompt, and both pages are cached apart."""
+    pool = Radix(160, page_size=4)
+    parent, child = (Sequence(Request(0, 0.0, 8, 20), 0) for _ in range(2))
+    assert pool.admit(parent, pool.match(parent), 8)
+    parent.num_computed = 8
+    assert pool.fork(parent, child, 8)
+    pool.join(parent)
+    child.num_computed = 8
+    pool.join(child)
+    pool.advance(4)
+    for sequence in (parent, child):
+        pool.free(sequence, 12, finished=True)
+        pool.check()
+    assert pool.usage().cached == 8 + 4 + 4
+
+
+@pytest.mark.parametrize("name", ["paged", "radix"])
+def test_tables_of_real_memory_share_what_is_shared_and_name_what_is_copied(name: str) -> None:
+    pool = MAPPED[name](
+        *([41] if name == "paged" else [160]),
+        **{"block_size" if name == "paged" else "page_size": 4},
+    )  # type: ignore[call-arg]
+    parent, child = (Sequence(Request(0, 0.0, 10, 6), 0) for _ in range(2))
+    assert pool.admit(parent, pool.match(parent), 10)
+    assert pool.fork(parent, child, 10)
+    ours, theirs = (pool.table(sequence).blocks for sequence in (parent, child))
+    assert ours[:2] == theirs[:2]
+    assert pool.copies == [(ours[2], theirs[2])]
+    pool.check()
