@@ -41,21 +41,12 @@ def frontier_figure(plan: PlanData, say: Words) -> go.Figure:
     """Cost against the share of good requests: the fleets found, and what means would have said."""
     figure = go.Figure()
     for each, colour in zip(plan.candidates, SERIES, strict=False):
-        per_gpu = each.usd_per_month / each.gpus
-        points = [(each.usd_per_month, each.attainment, each.gpus, "circle", say("plan.found"))]
-        if each.by_means is not None:
-            said = each.by_means
-            points.append((said.gpus * per_gpu, said.attainment, said.gpus, "x", say("plan.means")))
-        for cost, share, gpus, symbol, kind in points:
-            figure.add_scatter(
-                x=[cost],
-                y=[share],
-                mode="markers",
-                marker={"color": colour, "size": 13, "symbol": symbol},
-                name=f"{each.gpu}, {kind}",
-                hovertemplate=f"{gpus} × {each.gpu}, {kind}<br>{dollars(cost)} {say('plan.month')}"
-                f"<br>{percent(share, 2)}<extra></extra>",
-            )
+        add_point(figure, (each.usd_per_month, each.attainment), f"{each.gpus} × {each.gpu}", each.gpu, colour, "circle")  # fmt: skip
+    for each, colour in zip(plan.candidates, SERIES, strict=False):
+        said = each.by_means
+        if said is not None:
+            cost = said.gpus * each.usd_per_month / each.gpus
+            add_point(figure, (cost, said.attainment), f"{said.gpus} × {each.gpu}", say("plan.means"), colour, "x")  # fmt: skip
     if plan.attainment_needed is not None:
         line = {"color": GREY, "dash": "dash"}
         text = say("plan.needed", share=percent(plan.attainment_needed, 0))
@@ -68,6 +59,27 @@ def frontier_figure(plan: PlanData, say: Words) -> go.Figure:
     figure.update_yaxes(title=say("axis.attainment"), tickformat=".0%")
     titled(figure, say("plan.frontier"))
     return finished(figure, height=400)
+
+
+def add_point(
+    figure: go.Figure,
+    point: tuple[float, float | None],
+    fleet: str,
+    name: str,
+    colour: str,
+    symbol: str,
+) -> None:
+    """A fleet at its cost and quality; a name is listed once."""
+    cost, share = point
+    figure.add_scatter(
+        x=[cost],
+        y=[share],
+        mode="markers",
+        marker={"color": colour, "size": 13, "symbol": symbol},
+        name=name,
+        showlegend=name not in {trace.name for trace in figure.data},
+        hovertemplate=f"{fleet}, {name}<br>{dollars(cost)}<br>{percent(share, 2)}<extra></extra>",
+    )
 
 
 def pareto_figure(plan: PlanData, seen: Exploration, say: Words) -> go.Figure:
