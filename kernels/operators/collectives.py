@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from torch.multiprocessing.spawn import spawn
 
 from .series import Scope, thinned
 from .timing import Stopwatch, Timing, Work
@@ -29,7 +29,7 @@ def collectives(scope: Scope, folder: Path) -> Found:
     os.environ.setdefault("MASTER_PORT", "29517")
     os.environ["NCCL_NVLS_ENABLE"] = "0"  # multicast is not for shared hosts
     path = folder / "collectives.pt"
-    mp.spawn(rank, args=(gpus, thinned(BYTES, scope), str(path)), nprocs=gpus)
+    spawn(rank, args=(gpus, thinned(BYTES, scope), str(path)), nprocs=gpus)
     found: Found = [
         (name, count, size, Timing(*timing))
         for name, count, size, timing in torch.load(path, weights_only=True)
