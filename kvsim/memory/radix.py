@@ -109,7 +109,8 @@ class Radix:
             return NO_MATCH
         content = content_of(sequence.request)
         prefix = self._tree.find(content, sequence.num_tokens - 1)
-        prefix = self._tree.fresh(prefix, sequence.arrival)
+        if self._tree.ages is not None:
+            prefix = self._tree.fresh(prefix, sequence.arrival)
         return Match(prefix.tokens, (content, prefix))
 
     def admit(self, sequence: Sequence, match: Match, tokens: int, *, spare: int = 0) -> bool:
@@ -121,7 +122,8 @@ class Radix:
         self._tree.serve(sequence.arrival, sequence.num_tokens)
         lease = Lease(content, self._tree.use(prefix), tokens)
         self._lock(lease.node, self._tree.root)
-        self._tree.expire()
+        if self._tree.ages is not None:
+            self._tree.expire()
         self._take(self._pages(tokens) - prefix.tokens + self._constant)
         self._slack += self._empty(tokens)
         self._running.add(lease)

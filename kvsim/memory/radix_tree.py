@@ -105,21 +105,24 @@ class RadixTree:
         """Tokens that no running sequence holds."""
         self.protected = 0
         """Tokens that running sequences hold."""
-        self.asked = NO_USE
-        """Arrival and length of the request that uses the tree now; ``order`` counts the uses."""
+        self._uses = 0
+        self._arrival = self._prompt = 0
+        """Of the request that uses the tree now."""
         self._queue = queue_of(policy)
         self._ranked = isinstance(self._queue, ByPriority)
-        self._ages = self._queue if isinstance(self._queue, Expiring) else None
+        self.ages = self._queue if isinstance(self._queue, Expiring) else None
+        """The policy, if entries also leave because of their age."""
         self._nodes = 0
 
     def serve(self, arrival: int, prompt: int) -> None:
         """A request of ``prompt`` known tokens that arrived at ``arrival`` uses the tree from now on."""
-        order, latest, _ = self.asked
-        self.asked = Use(order, max(latest, arrival), prompt)
+        self._prompt = prompt
+        if arrival > self._arrival:
+            self._arrival = arrival
 
     def fresh(self, prefix: Prefix, arrival: int) -> Prefix:
         """The part of the prefix that is not too old at ``arrival``; changes nothing."""
-        ages, (node, tokens) = self._ages, prefix
+        ages, (node, tokens) = self.ages, prefix
         if ages is None:
             return prefix
         while not node.locks and ages.outlived(node, arrival):
@@ -129,8 +132,8 @@ class RadixTree:
 
     def expire(self) -> None:
         """Drop the leaves that are too old."""
-        ages = self._ages
-        while ages is not None and (leaf := ages.expired(self.asked.arrival)) is not None:
+        ages = self.ages
+        while ages is not None and (leaf := ages.expired(self._arrival)) is not None:
             assert isinstance(leaf, Node)
             self._drop(leaf)
 
@@ -159,7 +162,8 @@ class RadixTree:
 
         All of a node that is used in part counts as used, as SGLang stamps it before it compares.
         """
-        self.asked = use = self._next_use(self.asked.prompt)
+        self._uses += 1
+        use = Use(self._uses, self._arrival, self._prompt)
         node, hit = prefix.node, self._queue.hit
         while node.parent is not None:
             node.touch(use)
@@ -170,10 +174,6 @@ class RadixTree:
             hit(prefix.node)
         return self._end(prefix)
 
-    def _next_use(self, prompt: int) -> Use:
-        order, arrival, _ = self.asked
-        return Use(order + 1, arrival, prompt)
-
     def _end(self, prefix: Prefix) -> Node:
         """The last node of the prefix, which ends where the prefix does."""
         if prefix.tokens == prefix.node.end:
@@ -182,8 +182,7 @@ class RadixTree:
 
     def _stamp(self, node: Node, tokens: int) -> None:
         """The path to a node is part of ``tokens`` tokens that are cached now; that is no hit."""
-        self.asked = use = self._next_use(tokens)
-        order = use.order
+        self._uses = order = self._uses + 1
         while node.parent is not None:
             node.last_access, node.prompt = order, tokens
             node = node.parent
@@ -227,7 +226,8 @@ class RadixTree:
         key = content.page(at, self.page_size)
         if not last.locks and not last.children:
             self._queue.withdraw(last)
-        leaf = last.children[key] = Node(content, at, end, key, last, self.asked)
+        use = Use(self._uses, self._arrival, tokens)
+        leaf = last.children[key] = Node(content, at, end, key, last, use)
         self.evictable += end - at
         self._nodes += 1
         self._queue.insert(leaf)
