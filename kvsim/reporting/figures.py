@@ -6,7 +6,9 @@ Drawn without a display, the same bytes for the same chart.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
@@ -46,13 +48,21 @@ STYLE: Any = {
 
 def svg(chart: Chart) -> bytes:
     """The chart as a picture of its own."""
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE), any_script():
         layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08, wspace=0.04, hspace=0.06)
         figure = Figure(figsize=(WIDTH, chart.height), layout=layout)
         draw(figure, chart)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": "kvsim"})
     return buffer.getvalue()
+
+
+@contextmanager
+def any_script() -> Iterator[None]:
+    """Say nothing about letters that the font lacks: a page shows them in another, paper as boxes."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
 
 
 def draw(figure: Figure, chart: Chart) -> GridSpec:

@@ -142,7 +142,11 @@ def pdf(documents: Sequence[Document]) -> bytes:
     """All documents, each on pages of its own."""
     buffer = io.BytesIO()
     style: Any = {"pdf.fonttype": 42, "text.parse_math": False}
-    with mpl.rc_context(style), PdfPages(buffer, metadata={"CreationDate": None}) as book:
+    with (
+        mpl.rc_context(style),
+        figures.any_script(),
+        PdfPages(buffer, metadata={"CreationDate": None}) as book,
+    ):
         press = Press(book)
         for document in documents:
             press.turn()
