@@ -21,16 +21,16 @@ class HostTier:
         return self._tree.walk(content)[1]
 
     def store(self, content: Content, upto: int) -> None:
-        """Have the first ``upto`` blocks here, as those used last; none of them without room."""
+        """Have the first ``upto`` blocks here, or as many as fit, as those used last."""
         hit, blocks = self._tree.walk(content)
         blocks = min(blocks, upto)
         while hit and hit[-1].start >= blocks:
             hit.pop()
         path = self._tree.hold(content, hit, blocks)
-        if upto - blocks <= self._queue.blocks:
-            self._queue.take(upto - blocks, self._tree.forget)
-            self._tree.extend(path, min(upto, content.shared))
-            self._tree.extend(path, upto)
+        new = min(upto - blocks, self._queue.blocks)
+        self._queue.take(new, self._tree.forget)
+        self._tree.extend(path, min(blocks + new, content.shared))
+        self._tree.extend(path, blocks + new)
         self._tree.release(path)
 
 

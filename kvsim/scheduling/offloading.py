@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from kvsim.core import Sequence
-from kvsim.memory.offloaded import Offloaded
-from kvsim.protocols import Batch
+from typing import Protocol
+
+from kvsim.core import Match, Sequence
+from kvsim.protocols import Allocator, Batch
 from kvsim.scheduling.chunked import Chunked
+
+
+class Tiered(Allocator, Protocol):
+    """Memory with a tier behind its prefix cache."""
+
+    def on_host(self, sequence: Sequence, match: Match) -> int:
+        """Tokens beyond a match that can be loaded from there."""
+        ...
 
 
 class Offloading(Chunked):
@@ -19,7 +28,7 @@ class Offloading(Chunked):
 
     def __init__(
         self,
-        allocator: Offloaded,
+        allocator: Tiered,
         *,
         max_num_seqs: int = 256,
         max_num_batched_tokens: int = 8192,

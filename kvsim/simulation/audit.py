@@ -100,9 +100,9 @@ class Audit:
     def idle(self, replica: int, allocator: Allocator) -> None:
         """Who has nothing to do holds nothing but what is loaded, and nobody waits for it."""
         scheduler = self._replicas[replica].scheduler
-        assert not scheduler.waiting_count, "[9] an engine idles, a request waits"
+        loading = getattr(scheduler, "loading_count", 0)  # holds memory that others wait for
+        assert loading or not scheduler.waiting_count, "[9] an engine idles, a request waits"
         assert not scheduler.running_count
-        loading = getattr(scheduler, "loading_count", 0)
         assert loading or not allocator.held_slots, "[6] an idle engine holds nothing"
         idle = self._idle[replica]
         if len(idle) % 2 == 0:  # else it is idle already: it was asked, but only began to load

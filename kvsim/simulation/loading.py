@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from simpy import Event
 
 from kvsim.core import Sequence
 from kvsim.protocols import Allocator, CostModel
-from kvsim.scheduling.offloading import Offloading
 from kvsim.simulation.events import ARRIVAL, Call
 from kvsim.simulation.host import HostCosts
-from kvsim.simulation.pipelined import Flight, Pipelined
+from kvsim.simulation.pipelined import Flight, Pipelined, PipelinedScheduler
+
+
+class LoadingScheduler(PipelinedScheduler, Protocol):
+    """A scheduler that asks for KV from the host."""
+
+    loads: list[tuple[Sequence, int]]
+    """Sequences that are to be loaded, and how many tokens of them."""
+
+    @property
+    def loading_count(self) -> int:
+        """Requests in the queue that have memory: their KV comes, or has come."""
+        ...
+
+    def loaded(self, sequence: Sequence) -> None:
+        """Its KV has come."""
+        ...
 
 
 class Loading(Pipelined):
@@ -24,12 +40,12 @@ class Loading(Pipelined):
     way beside the GPU's work, cost nothing.
     """
 
-    scheduler: Offloading
+    scheduler: LoadingScheduler
 
     def __init__(
         self,
         index: int,
-        scheduler: Offloading,
+        scheduler: LoadingScheduler,
         allocator: Allocator,
         cost_model: CostModel,
         *,
