@@ -153,7 +153,7 @@ def test_the_answer_of_a_plan_its_cost_and_its_risk_stand_on_the_first_screen(
     )
     text = without_pictures(shown_page)
     first = text.split("<section>")[0]
-    for said in ("Asked: 90% of requests", "an hour", "answer", "analytic"):
+    for said in ("Asked: 90% of requests", "an hour", "answer", explored.cost_label):
         assert said in first
     assert {
         "Alternatives",
@@ -373,7 +373,7 @@ def test_a_saved_plan_gives_the_report_of_the_plan_itself(explored: Plan, tmp_pa
     places.check()
     places.write(explored, "kvsim plan x")
     assert run(["report", str(tmp_path / "plan"), "--out", str(tmp_path / "later.csv")]) == 0
-    assert (tmp_path / "later.html").read_bytes() == (tmp_path / "now.csv").read_bytes()
+    assert (tmp_path / "later.csv").read_bytes() == (tmp_path / "now.csv").read_bytes()
     assert run(["report", str(tmp_path / "plan.json"), "--out", str(tmp_path / "data.csv")]) == 0
 
 
