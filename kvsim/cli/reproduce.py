@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from collections.abc import Mapping
@@ -108,10 +109,11 @@ def write_page(
     from kvsim.reproductions.document import markdown, write
     from kvsim.reproductions.figures import png
 
-    files = "".join(
-        f" --{key} {Path(str(given[key])).name}" for key in ("trace", "lengths") if given[key]
-    )
-    command = f"kvsim reproduce {name} --seed {given['seed']}{files} --out {folder.name}"
+    known = inspect.signature(type(reproduction)).parameters
+    used = {key: value for key, value in given.items() if key in known and value is not None}
+    flags = "".join(f" --{key} {Path(str(value)).name}" for key, value in used.items())
+    place = folder.name if folder.is_absolute() else folder
+    command = f"kvsim reproduce {name}{flags} --out {place}"
     page = markdown(name, reproduction, findings, command)
     write(folder, name, page, png(findings.chart))
 

@@ -15,6 +15,8 @@ def cells(row: Row) -> tuple[str, str, str, str]:
     """A row as it is shown; a gap in percent is in points."""
     unit = row.published.unit if row.published else row.unit
     gap = "-" if row.gap is None else number(row.gap, "points" if unit == "%" else unit, sign=True)
+    if row.gap == 0 and row.published and row.published.low < row.published.high:
+        gap = "within"
     mine = "not reproduced" if row.reproduced is None else number(row.reproduced, unit)
     return row.quantity, printed(row.published), mine, gap
 
