@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="executing a model needs the gpu extra")
 pytest.importorskip("triton", reason="executing a model needs the gpu extra")
 
+from kvsim.cli.app import run  # noqa: E402
 from kvsim.compose import simulate  # noqa: E402
 from kvsim.core import Request, Sequence  # noqa: E402
 from kvsim.errors import CapacityError, ConfigError, VerificationError  # noqa: E402
@@ -150,6 +151,39 @@ def test_a_run_that_fails_leaves_no_folder(
     with pytest.raises(VerificationError):
         simulate(scenario(model), busy, verify=True, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def command(model: str, trace: str, *more: str) -> list[str]:
+    """The command line of :func:`scenario`."""
+    pool = ["--num-gpu-blocks-override", "12", "--block-size", "8", "--max-model-len", "64"]
+    limits = ["--max-num-seqs", "6", "--max-num-batched-tokens", "40"]
+    return ["replay", trace, "--model", model, "--executor", "cpu", *pool, *limits, *more]
+
+
+def test_the_command_line_says_how_far_outputs_are_off(
+    model: str, busy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(command(model, busy, "--verify", "--limit", "3")) == 0
+    shown = capsys.readouterr()
+    assert "executed on cpu times" in shown.out
+    assert "45 outputs of 3 sequences agree with contiguous memory" in shown.err
+
+
+def test_a_wrong_output_has_an_exit_code_of_its_own(
+    model: str, busy: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(MAPPED, "paged", FreesTooEarly)
+    assert run(command(model, busy, "--verify")) == 6
+    assert "differs by" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("asked", [["replay", "--sensitivity"], ["plan"], ["recommend"]])
+def test_what_simulates_takes_no_executor(
+    busy: str, asked: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, *more = asked
+    assert run([name, busy, "--executor", "cpu", *more]) == 2
+    assert "takes no --executor" in capsys.readouterr().err
 
 
 def served(engine: Any, pool: Any, sequences: list[Sequence], steps: int) -> None:
