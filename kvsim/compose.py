@@ -115,7 +115,7 @@ def trace_options(scenario: Scenario) -> TraceOptions:
     given = scenario.workload.model_dump(exclude_none=True)
     if given.get("request_rate") == "inf":
         given["request_rate"] = math.inf
-    return TraceOptions(**given, seed=scenario.seed)
+    return TraceOptions(**given, seed=scenario.seed, isolation=scenario.isolation)
 
 
 def described(deployed: Deployment) -> Described:

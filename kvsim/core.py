@@ -53,6 +53,10 @@ class Request(NamedTuple):
     """Candidates that beam search keeps at every step; 1: no beam search."""
     priority: int = 0
     """Who goes first: lower values, as in vLLM."""
+    tenant: str | None = None
+    """Whose deployment it is part of: a customer, or an API key."""
+    user: str | None = None
+    """Who of the tenant asks."""
 
     @property
     def width(self) -> int:

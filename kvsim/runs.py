@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kvsim.parquet import RequestWriter
     from kvsim.tables import EngineRecord, Floats, Ints, RequestTable, SampleTable
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Of the run folder; a reader refuses any other."""
 MANIFEST, SUMMARY = "manifest.json", "summary.json"
 REQUESTS, SAMPLES = "requests.parquet", "samples.parquet"

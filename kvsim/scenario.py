@@ -130,6 +130,9 @@ class Scenario(Settings):
         ge=0,
         le=1e6,
     )
+    isolation: Literal["global", "tenant", "user", "session"] = setting(
+        "global", "KV cache", "Whose prompts share prefixes: global, tenant, user or session."
+    )
     enable_prefix_caching: bool = setting(True, "KV cache", "Whether prefixes are kept and reused.")
     allocator: Component = setting("paged", "KV cache", "Allocator by name, or module:Class.")
     eviction: Component = setting("lru", "KV cache", "Which cached blocks leave first.")

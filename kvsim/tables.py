@@ -45,6 +45,8 @@ class RequestTable:
     id: list[str | None]
     rejected: list[str | None]
     """Why it was never served."""
+    tenant: list[str | None]
+    """Whose it is."""
 
     def __len__(self) -> int:
         return len(self.row)
@@ -85,7 +87,7 @@ def _kept(texts: list[str | None], flags: Flags) -> list[str | None]:
     return [text for text, keep in zip(texts, flags.tolist(), strict=True) if keep]
 
 
-TEXTS = ("id", "rejected")
+TEXTS = ("id", "rejected", "tenant")
 NUMBERS = tuple(field.name for field in fields(RequestTable) if field.name not in TEXTS)
 
 

@@ -96,7 +96,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         "schema_version 99",
     ),
     "bare summary": (lambda run: (run / "summary.json").write_text("{}"), ""),
-    "bare manifest": (lambda run: (run / "manifest.json").write_text('{"schema_version": 2}'), ""),
+    "bare manifest": (lambda run: (run / "manifest.json").write_text('{"schema_version": 3}'), ""),
     "odd summary": (
         lambda run: (run / "summary.json").write_text('{"completed": "x", "kv_memory": {}}'),
         "",

@@ -141,7 +141,7 @@ def damaged(run: Path, name: str, content: str | None) -> Path:
         (REQUESTS, None, "not a complete run: requests.parquet missing"),
         (MANIFEST, '{"schema_version": 1, "sce', "cannot be read"),
         (MANIFEST, "[]", "holds list, not an object"),
-        (MANIFEST, '{"schema_version": 99}', "schema_version 99; this kvsim reads 2"),
+        (MANIFEST, '{"schema_version": 99}', "schema_version 99; this kvsim reads 3"),
         (SUMMARY, "", "cannot be read"),
         (SUMMARY, '{"completed": [1]}', "completed is"),
     ],

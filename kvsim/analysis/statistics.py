@@ -10,6 +10,7 @@ import numpy as np
 from kvsim.analysis.distribution import Distribution
 from kvsim.analysis.latency import LATENCIES, latencies, meets
 from kvsim.analysis.overload import Backlog, backlog
+from kvsim.analysis.tenants import Tenants
 from kvsim.tables import RequestTable
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class RunStatistics:
         self.preemptions = self.recomputed_tokens = 0
         self.first_arrival = np.inf
         self.last_completion = -np.inf
+        self.tenants = Tenants()
         self._delays = _Delays()
 
     def requests(self, table: RequestTable) -> None:
@@ -59,6 +61,7 @@ class RunStatistics:
         self.recomputed_tokens += int(served.recomputed_tokens.sum())
         self.last_completion = max(self.last_completion, float(served.finished.max()))
         self._delays.add(served)
+        self.tenants.add(served)
 
     def gaps(self, seconds: Floats, counts: Ints) -> None:
         """Add gaps between consecutive tokens."""

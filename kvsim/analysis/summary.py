@@ -46,6 +46,7 @@ def summarise(statistics: RunStatistics, engine: EngineRecord, deployment: Deplo
         **_judgement(statistics, engine, memory),
         "cost_model": deployment.cost_model,
         "percentiles": "exact" if _exact(statistics) else "histogram",
+        **statistics.tenants.summary(),
     }
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from kvsim.analysis.savings import TokenCost
     from kvsim.caching.reuse import Reuse
     from kvsim.caching.study import Study
+    from kvsim.catalog import Gpu
+    from kvsim.layout import KVLayout
     from kvsim.memory.eviction import EvictionPolicy, EvictionQueue, MakePolicy
     from kvsim.registry import Blueprint
 
@@ -75,7 +77,7 @@ def cache(
     units = Units(size, distinct_blocks(accesses), bytes_of)
     wanted = [read_capacity(text, units) for text in listed("--capacities", capacities)]
     found = study(accesses, wanted, makers)
-    cost = None if gpu is None else token_cost(model, kv_cache_dtype, gpu, found)
+    cost = None if gpu is None else mean_token_cost(model, kv_cache_dtype, gpu, found)
     if plots is not None:
         from kvsim.caching.figures import write_figures
 
@@ -130,28 +132,32 @@ def block_bytes(model: str, dtype: str, block_size: int) -> int:
     return KVLayout(load_model(model), dtype).block_bytes(block_size)
 
 
-def token_cost(model: str, dtype: str, gpu: str, found: Study) -> TokenCost:
-    """What a prompt token costs on a GPU, at the trace's mean prompt and the newest price."""
-    from kvsim.analysis.savings import TokenCost
+def mean_token_cost(model: str, dtype: str, gpu: str, found: Study) -> TokenCost:
+    """What a prompt token of the trace's mean prompt costs on one GPU."""
     from kvsim.catalog import load_gpu, load_model
+    from kvsim.layout import KVLayout
+
+    mean = max(1, round(found.prompt_tokens / max(1, found.requests)))
+    return token_cost(KVLayout(load_model(model), dtype), load_gpu(gpu), mean)
+
+
+def token_cost(layout: KVLayout, gpu: Gpu, prompt: int) -> TokenCost:
+    """What a prompt token costs in a prompt of ``prompt`` tokens, at the GPU's newest price."""
+    from kvsim.analysis.savings import TokenCost
     from kvsim.core import PICOSECONDS, BatchShape
     from kvsim.costs import COST_MODELS
-    from kvsim.layout import KVLayout
     from kvsim.planning.prices import Preference, quote
     from kvsim.registry import blueprint
     from kvsim.scenario import COMPONENTS
 
-    card, name = load_gpu(gpu), COMPONENTS["cost_model"]
-    layout = KVLayout(load_model(model), dtype)
-    times = blueprint(f"cost_model {name}", COST_MODELS[name], {}, {}).build(
-        layout=layout, gpu=card
-    )
-    mean = max(1, round(found.prompt_tokens / max(1, found.requests)))
-    shape = BatchShape(0, 0, 1, mean, 0, mean * (mean + 1) // 2, 1)
-    offer = min(quote(card, Preference()).offers, key=lambda one: one.usd_per_gpu_hour)
-    source = f"{times.label} times of {model} on {card.name}; {offer.name}"
-    seconds = times.time(shape) / PICOSECONDS / mean
-    return TokenCost(seconds, 1, offer.usd_per_gpu_hour, source)
+    name = COMPONENTS["cost_model"]
+    times = blueprint(f"cost_model {name}", COST_MODELS[name], {}, {}).build(layout=layout, gpu=gpu)
+    shape = BatchShape(0, 0, 1, prompt, 0, prompt * (prompt + 1) // 2, 1)
+    offer = min(quote(gpu, Preference()).offers, key=lambda one: one.usd_per_gpu_hour)
+    source = f"{times.label} times of {layout.model.name} on {gpu.name}; {offer.name}"
+    seconds = times.time(shape) / PICOSECONDS / prompt
+    gpus = layout.tensor_parallel * layout.pipeline_parallel
+    return TokenCost(seconds, gpus, offer.usd_per_gpu_hour, source)
 
 
 def worth(found: Study, cost: TokenCost) -> list[dict[str, object]]:

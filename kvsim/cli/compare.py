@@ -41,6 +41,10 @@ def compare(
     schedulers: Annotated[
         str | None, typer.Option(help="Schedulers to compare, separated by commas.")
     ] = None,
+    isolations: Annotated[
+        str | None,
+        typer.Option(help="Isolations to compare, by commas: global,tenant,user,session."),
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes; without, one for each CPU.")
     ] = None,
@@ -57,33 +61,40 @@ def compare(
 
         results = [load_run(Path(run)) for run in inputs]
     else:
-        tasks = combinations(scenario, inputs[0], allocators, schedulers, out)
+        varied = Varied(allocators, schedulers, isolations)
+        tasks = combinations(scenario, inputs[0], varied, out)
         results = run_side_by_side(tasks, jobs or os.cpu_count() or 1)
+        if isolations is not None:
+            results = with_isolation_costs(results)
         for task in tasks:
             note_ignored(task.scenario)
     show_results(results, output)
 
 
-def combinations(
-    scenario: Scenario,
-    trace: str,
-    allocators: str | None,
-    schedulers: str | None,
-    out: Path | None,
-) -> list[Task]:
-    """Every allocator with every scheduler; what is not named stays as in the scenario."""
+class Varied(NamedTuple):
+    """What to compare, each a list by commas; None: as in the scenario."""
+
+    allocators: str | None = None
+    schedulers: str | None = None
+    isolations: str | None = None
+
+
+def combinations(scenario: Scenario, trace: str, varied: Varied, out: Path | None) -> list[Task]:
+    """Every allocator with every scheduler and isolation; what is not named stays as it is."""
     if trace == "-":
         raise ConfigError("compare reads the trace several times, so it cannot be standard input")
-    if allocators is None and schedulers is None:
-        allocators = ALLOCATORS
-    memory = _names(allocators) or [scenario.allocator.name]
-    order = _names(schedulers) or [scenario.scheduler.name]
+    if varied == Varied():
+        varied = Varied(ALLOCATORS)
+    axes = (
+        _names(varied.allocators) or [scenario.allocator.name],
+        _names(varied.schedulers) or [scenario.scheduler.name],
+        _names(varied.isolations) or [scenario.isolation],
+    )
     tasks = []
-    for allocator, scheduler in product(memory, order):
-        varied = [allocator] * (len(memory) > 1) + [scheduler] * (len(order) > 1)
-        name = "-".join(varied) or allocator
-        changed = _with(scenario, allocator, scheduler)
-        tasks.append(Task(name, changed, trace, _folder(out, name)))
+    for chosen in product(*axes):
+        named = [name for name, axis in zip(chosen, axes, strict=True) if len(axis) > 1]
+        name = "-".join(named) or chosen[0]
+        tasks.append(Task(name, _with(scenario, *chosen), trace, _folder(out, name)))
     return tasks
 
 
@@ -91,9 +102,9 @@ def _names(text: str | None) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in (text or "").split(",") if name.strip()))
 
 
-def _with(scenario: Scenario, allocator: str, scheduler: str) -> Scenario:
+def _with(scenario: Scenario, allocator: str, scheduler: str, isolation: str) -> Scenario:
     """The scenario with another plug-in; options stay with the one that they were given for."""
-    changes: dict[str, object] = {}
+    changes: dict[str, object] = {"isolation": isolation} if isolation != scenario.isolation else {}
     if allocator != scenario.allocator.name:
         changes["allocator"] = allocator
     if scheduler != scenario.scheduler.name:
@@ -105,6 +116,16 @@ def _folder(out: Path | None, name: str) -> Path | None:
     from kvsim.runs import run_path
 
     return None if out is None else run_path(out, name.replace(":", "."))
+
+
+def with_isolation_costs(results: Sequence[RunResult]) -> list[RunResult]:
+    """The runs; each that keeps anybody apart says what that costs against sharing with all.
+
+    It is compared with the first run of the same allocator and scheduler that is ``global``.
+    """
+    from kvsim.cli.isolation import cost_of
+
+    return [cost_of(result, results) for result in results]
 
 
 def run_side_by_side(tasks: Sequence[Task], jobs: int) -> list[RunResult]:

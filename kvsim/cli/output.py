@@ -29,9 +29,11 @@ def show_results(results: Sequence[RunResult], output: Output) -> None:
     from rich.console import Console
 
     from kvsim import report
+    from kvsim.cli.isolation import print_tenants
 
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
     if len(results) == 1:
         report.print_summary(results[0], console)
     else:
         report.print_comparison(results, console)
+    print_tenants(results, export.names(results), console)

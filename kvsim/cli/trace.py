@@ -33,6 +33,7 @@ READING: Flags = {
     "hash_block": (int, "Tokens that a hash id stands for, where the file does not say."),
     "think_time_cap": (float, "Longest pause between agentic turns that is kept, seconds."),
     "sort": (bool, "Sort by arrival first; holds the whole trace in memory."),
+    "isolation": (str, "Whose prompts share prefixes: global, tenant, user or session."),
 }
 SHAPE: Flags = {
     "requests": (int, "Number of requests, all turns counted."),
@@ -52,6 +53,8 @@ SHAPE: Flags = {
     "hash_block": (int, "Tokens that a hash id stands for."),
     "n": (int, "Answers of each request, sampled in parallel."),
     "beam_width": (int, "Beams of each request; 1: no beam search."),
+    "tenants": (int, "Tenants that sessions belong to, by Zipf's law; 0: none are named."),
+    "users": (int, "Users of each tenant, all alike; 0: none are named."),
     "max_tokens": (int, "Longest prompt and answer together."),
 }
 

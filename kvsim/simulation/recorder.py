@@ -121,6 +121,7 @@ class Recorder:
         self._requests = array("d")
         self._ids: list[str | None] = []
         self._reasons: list[str | None] = []
+        self._tenants: list[str | None] = []
 
     def _new_gaps(self) -> None:
         self._gaps = array("d")
@@ -158,6 +159,7 @@ class Recorder:
     def _note(self, request: Request, reason: str | None) -> None:
         self._ids.append(request.id)
         self._reasons.append(reason)
+        self._tenants.append(request.tenant)
         if len(self._ids) == BATCH_ROWS:
             self._pass_requests()
 
@@ -263,7 +265,7 @@ class Recorder:
         stalled = columns[11] / PICOSECONDS
         numbers = (*_whole(columns[:2]), *times, *_whole(columns[6:11]), stalled)
         # mypy cannot count the columns.
-        table = RequestTable(*numbers, self._ids, self._reasons)  # type: ignore[call-arg]
+        table = RequestTable(*numbers, self._ids, self._reasons, self._tenants)  # type: ignore[call-arg]
         self._new_requests()
         self._sink.requests(table)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Seq
 from itertools import count, islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -56,9 +57,10 @@ class _Generator:
         self.new = distribution(spec.prompt, lambda request: request.prompt_tokens)
         self.output = distribution(spec.output, lambda request: request.output_tokens)
         # A stream of its own for each quantity: changing one leaves the others as they were.
-        streams = np.random.SeedSequence(seed).spawn(6)
+        streams = np.random.SeedSequence(seed).spawn(7)
         arrivals, *others = (np.random.Generator(np.random.PCG64(own)) for own in streams)
-        self.rng_turns, self.rng_think, self.rng_new, self.rng_output, rng_prefix = others
+        self.rng_turns, self.rng_think, self.rng_new, self.rng_output, rng_prefix = others[:5]
+        self.owners = _Owners(spec.tenants, spec.users, others[5])
         process = arrival_process(spec.arrival)
         self.starts = process.times(spec.rate / max(1.0, self.turns.mean), arrivals)
         self.prefixes = _Prefixes(spec.prefix, spec.hash_block, rng_prefix)
@@ -99,6 +101,7 @@ class _Generator:
         """Requests of the drawn turns, with ids and names."""
         spec, block = self.spec, self.spec.hash_block
         prefixes = self.prefixes.draw(len(starts))
+        owners = self.owners.draw(len(starts))
         shared: list[int] = []
         columns = zip(*(column.tolist() for column in turns), strict=True)
         highest = own = self.next_id
@@ -111,10 +114,30 @@ class _Generator:
             arrival, think_time = (starts[session], None) if first else (None, pause)
             name = None if self.is_single else f"s{sessions + session}"
             size = block if ids else 0
-            service = None, spec.n, spec.beam_width
+            service = None, spec.n, spec.beam_width, 0, *owners[session]
             row = next(self.rows)
             yield Request(row, arrival, prompt, output, ids, size, name, think_time, *service)
         self.next_id = highest
+
+
+class _Owners:
+    """Draws whose sessions are: tenants by Zipf's law, their users all alike."""
+
+    def __init__(self, tenants: int, users: int, rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.users = users
+        self.weights = zipf_weights(tenants, 1.0) if tenants else None
+
+    def draw(self, sessions: int) -> Seq[tuple[str | None, str | None]]:
+        """Tenant and user of each session."""
+        if self.weights is None:
+            return [(None, None)] * sessions
+        tenants = choices(self.weights, self.rng, sessions).tolist()
+        if not self.users:
+            return [(f"t{tenant}", None) for tenant in tenants]
+        users = self.rng.integers(self.users, size=sessions).tolist()
+        pairs = zip(tenants, users, strict=True)
+        return [(f"t{tenant}", f"u{user}") for tenant, user in pairs]
 
 
 def _require_few(turns: Distribution, text: str) -> None:

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from kvsim.errors import ConfigError, shown, unknown
 from kvsim.workload.fields import MAX_TOKENS
+from kvsim.workload.isolation import Isolation
 from kvsim.workload.ledger import Ledger, OnBadRow
 from kvsim.workload.readers import READERS
 from kvsim.workload.timeline import SHAPES
@@ -45,6 +46,8 @@ class TraceOptions:
     """Longest pause between turns that is kept, seconds; None: the format's own."""
     sort: bool = False
     """Sort the whole trace in memory first, for files in no order of time."""
+    isolation: Isolation = "global"
+    """Among whose prompts equal beginnings count as equal."""
 
     def __post_init__(self) -> None:
         if self.format is not None and self.format not in READERS:
@@ -53,6 +56,8 @@ class TraceOptions:
             raise ConfigError(
                 f"--arrival is {shown(self.arrival)}; accepted: as-is, poisson, gamma"
             )
+        if self.isolation not in get_args(Isolation):
+            raise unknown("isolation", self.isolation, get_args(Isolation))
         Ledger(self.on_bad_row)
         self._check_whole()
         self._check_positive()

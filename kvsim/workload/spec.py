@@ -72,6 +72,10 @@ class WorkloadSpec:
     """Answers of each request that are sampled in parallel."""
     beam_width: int = 1
     """Beams of each request; 1: no beam search."""
+    tenants: int = 0
+    """Tenants that sessions belong to, by Zipf's law; 0: none are named. All share the prefixes."""
+    users: int = 0
+    """Users of each tenant, all alike; 0: none are named."""
     hash_block: int = 64
     """Tokens that a hash id stands for."""
     max_tokens: int = 131_072
@@ -82,6 +86,10 @@ class WorkloadSpec:
         need_whole("hash-block", self.hash_block, 1, MAX_TOKENS)
         need_whole("n", self.n, 1, MOST_SEQUENCES)
         need_whole("beam-width", self.beam_width, 1, MOST_SEQUENCES)
+        need_whole("tenants", self.tenants, 0, 1_000_000)
+        need_whole("users", self.users, 0, 1_000_000)
+        if self.users and not self.tenants:
+            raise ConfigError(f"--users {self.users} without --tenants; accepted: both")
         if 1 < self.beam_width < self.n:
             raise ConfigError(
                 f"--n {self.n} exceeds --beam-width {self.beam_width}; accepted: at most as many"

@@ -11,6 +11,7 @@ from pathlib import Path
 from kvsim.core import Request
 from kvsim.errors import ConfigError, TraceError, shown
 from kvsim.workload.head import HEAD, LONG_HEAD, Head, read_head
+from kvsim.workload.isolation import isolated
 from kvsim.workload.ledger import Ledger
 from kvsim.workload.options import TraceOptions
 from kvsim.workload.order import from_zero, in_time_order, sorted_by_time
@@ -73,7 +74,7 @@ class Trace:
         return self._digest
 
     def __iter__(self) -> Iterator[Request]:
-        requests = self._retimed()
+        requests = isolated(self._retimed(), self.options.isolation, self.name)
         row = 0
         for request in requests:
             if request.row != row:

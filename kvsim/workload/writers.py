@@ -88,6 +88,8 @@ def write_parquet(requests: Iterable[Request], file: Sink) -> int:
             ("n", pa.int64()),
             ("beam_width", pa.int64()),
             ("priority", pa.int64()),
+            ("tenant", pa.string()),
+            ("user", pa.string()),
         ]
     )
     parsing = pyarrow.json.ParseOptions(schema)

@@ -12,6 +12,7 @@
 | ``n`` | | answers sampled in parallel, each of ``output_tokens``; 1 if absent |
 | ``beam_width`` | | beams of a beam search; 1, none, if absent; at least ``n`` |
 | ``priority`` | | lower values are more important; 0 if absent |
+| ``tenant``, ``user`` | text | whose request it is, and who of the tenant asks |
 
 ``prompt``, ``output``, ``blocks`` and ``block_tokens`` are accepted as short names.
 """
@@ -49,8 +50,8 @@ SHORT = {
     "blocks": "hash_ids",
     "block_tokens": "hash_block",
 }
-SERVICE = frozenset({"n", "beam_width", "priority"})
-"""How a request is to be served; few traces say."""
+SERVICE = frozenset({"n", "beam_width", "priority", "tenant", "user"})
+"""How a request is to be served and for whom; few traces say."""
 KNOWN = frozenset({*Request._fields, *SHORT})
 
 
@@ -135,11 +136,14 @@ class KvsimJsonl:
 
 
 def served_as(request: Request, record: Record) -> Request:
-    """The request with what its record says about samples, beams and priority."""
+    """The request with what its record says about samples, beams, priority and whose it is."""
     width = count(record, "beam_width", 1, MOST_SEQUENCES) if "beam_width" in record else 1
     samples = count(record, "n", 1, MOST_SEQUENCES) if "n" in record else 1
     if 1 < width < samples:
         raise wrong(record, "n", f"at most beam_width, which is {width}")
     limit = MOST_PRIORITY
     priority = count(record, "priority", -limit, limit) if "priority" in record else 0
-    return request._replace(n=samples, beam_width=width, priority=priority)
+    tenant, user = name(record, "tenant"), name(record, "user")
+    return request._replace(
+        n=samples, beam_width=width, priority=priority, tenant=tenant, user=user
+    )
