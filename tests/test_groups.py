@@ -16,9 +16,9 @@ from kvsim.memory.paged import Paged
 from kvsim.protocols import Allocator, Leap
 from kvsim.scheduling.chunked import Chunked
 from kvsim.scheduling.continuous import Continuous
-from kvsim.scheduling.groups import Turnover
 from kvsim.scheduling.preemption import PREEMPTIONS
 from kvsim.scheduling.static import Static
+from kvsim.scheduling.turnover import Turnover
 from kvsim.scheduling.victims import VICTIMS
 from kvsim.workload import open_trace, write_trace
 from tests.contracts.test_allocators import build

@@ -5,12 +5,12 @@ from __future__ import annotations
 from kvsim.core import BatchShape, Sequence
 from kvsim.errors import ConfigError
 from kvsim.protocols import Allocator, Batch, Outcome, Preemption, VictimRule
-from kvsim.scheduling.preempting import Preempting
+from kvsim.scheduling.admitting import Admitting, Limits
 
 UNBOUNDED = 1 << 62
 
 
-class Chunked(Preempting):
+class Chunked(Admitting):
     """Running requests first, then waiting ones in order of arrival, within a budget of tokens.
 
     A decode costs one token of the budget, a prompt as many as are left (its chunk). Without room
@@ -22,7 +22,7 @@ class Chunked(Preempting):
 
     While nobody can be admitted, finish or run out of room, iterations repeat, and up to ``steps``
     of them form one batch (``leaps``). Of beams, one is dropped for a fork of another in a share
-    ``beam_turnover`` of the steps (:class:`kvsim.scheduling.groups.Turnover`).
+    ``beam_turnover`` of the steps (:class:`kvsim.scheduling.turnover.Turnover`).
     """
 
     def __init__(
@@ -48,16 +48,17 @@ class Chunked(Preempting):
             )
         super().__init__(
             allocator,
+            Limits(
+                max_num_seqs,
+                max_num_batched_tokens,
+                long_prefill_token_threshold or max_num_batched_tokens,
+                round(watermark * allocator.total_slots),
+            ),
             victim=victim,
             preemption=preemption,
             beam_turnover=beam_turnover,
             seed=seed,
         )
-        self.widest = max_num_seqs
-        self._max_seqs = max_num_seqs
-        self._budget = max_num_batched_tokens
-        self._longest_chunk = long_prefill_token_threshold or max_num_batched_tokens
-        self._spare = round(watermark * allocator.total_slots)
         self._longest_leap = UNBOUNDED if leaps else 1
         self._deferred = False  # the batch in flight takes its memory when it ends
         self._computing: list[Sequence] = []  # whose prompts are in a batch not committed yet
@@ -226,57 +227,6 @@ class Chunked(Preempting):
     def _begin(self, sequence: Sequence) -> int:
         """Tokens that a prompt has, or gets back from the host, when it goes on."""
         return sequence.num_computed if sequence.group is None else sequence.group.start(sequence)
-
-    def _admit(self, prompts: list[tuple[Sequence, int]], budget: int, now: int) -> None:
-        waiting, running = self._waiting, self._running
-        while waiting and budget > 0 and len(running) < self._max_seqs:
-            tokens = self._try(0, prompts, budget, now) or self._overtake(prompts, budget, now)
-            if not tokens:
-                self._blocked = True
-                return
-            budget -= tokens
-
-    def _overtake(self, prompts: list[tuple[Sequence, int]], budget: int, now: int) -> int:
-        """Admit the first new request, if those before it wait for what the host has of them."""
-        if not self._preemption.overtaking or not self._on_host(self._waiting[0]):
-            return 0
-        fresh = (place for place, one in enumerate(self._waiting) if one.scheduled is None)
-        place = next(fresh, None)
-        return 0 if place is None else self._try(place, prompts, budget, now)
-
-    def _try(self, place: int, prompts: list[tuple[Sequence, int]], budget: int, now: int) -> int:
-        """Admit who waits at a place of the queue; returns the tokens it computes, 0 if refused."""
-        allocator, sequence = self._allocator, self._waiting[place]
-        match = allocator.match(sequence)
-        start = match.tokens
-        if self._swaps:
-            start = max(start, self._on_host(sequence))
-        tokens = min(sequence.num_tokens - start, budget, self._longest_chunk)
-        spare = self._spare if self._running else 0
-        if self._groups.met:
-            if not self._seats_for(sequence):
-                return 0
-            if sequence.group is not None and self._running:
-                spare += sequence.group.regrowth
-        if not allocator.admit(sequence, match, start + tokens, spare=spare):
-            return 0
-        del self._waiting[place]
-        self._start(sequence, start, now)
-        if self._swaps:
-            self._return(sequence, start, match)
-        if start + tokens < sequence.num_tokens:
-            self._prefilling.append(sequence)
-        prompts.append((sequence, tokens))
-        return tokens
-
-    def _seats_for(self, sequence: Sequence) -> bool:
-        """Whether a waiting sequence, and those that will be forked from it, find seats."""
-        seats = self._max_seqs - len(self._running) - self._groups.promised()
-        return seats > (sequence.group.absent if sequence.group is not None else 0)
-
-    def _chunk_from(self, start: int, sequence: Sequence, budget: int) -> int:
-        """Tokens of a prompt that the next iteration may compute from ``start`` on."""
-        return min(sequence.num_tokens - start, budget, self._longest_chunk)
 
     def _shape(self, prompts: list[tuple[Sequence, int]]) -> BatchShape:
         decodes = sampled = self._clock.decodes

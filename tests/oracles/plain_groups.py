@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from kvsim.core import Request
 from kvsim.protocols import CostModel
-from kvsim.scheduling.groups import Turnover
+from kvsim.scheduling.turnover import Turnover
 from tests.oracles.plain_loop import Limits, Live, PlainLoop
 
 
