@@ -124,6 +124,10 @@ def test_figures_are_drawn_for_what_the_trace_has(
     bare.write_text('{"timestamp": 0, "input_length": 9, "output_length": 2, "hash_ids": [1]}\n')
     printed(capsys, str(bare), "--plots", str(tmp_path / "few"), "--hash-block", "4")
     assert {p.stem for p in (tmp_path / "few").iterdir()} == {"hits_by_capacity", "popularity"}
+    bare.write_text('{"timestamp": 0, "input_length": 9, "output_length": 2}\n')
+    found = printed(capsys, str(bare), "--plots", str(tmp_path / "none"), "--block-size", "4")
+    assert found["reuse"]["used_once"] is None
+    assert [p.stem for p in (tmp_path / "none").iterdir()] == ["hits_by_capacity"]
 
 
 @pytest.mark.parametrize(

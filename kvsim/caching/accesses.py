@@ -85,10 +85,10 @@ def _common(widths: Ints) -> int:
     """The one block size of the trace; raises ``ConfigError`` if there are several, or none."""
     found = np.unique(widths[widths > 0])
     if len(found) != 1:
-        seen = ", ".join(map(str, found[:4].tolist())) or "none"
+        sizes = ", ".join(map(str, found[:4].tolist()))
+        seen = f"hash ids that stand for {sizes} tokens" if sizes else "no hash ids"
         raise ConfigError(
-            f"--block-size is needed: hash ids of the trace stand for {seen} tokens; "
-            "accepted: a number of tokens"
+            f"--block-size is needed: the trace has {seen}; accepted: a number of tokens"
         )
     return int(found[0])
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import pairwise
+from math import isnan
 
 import numpy as np
 
 from kvsim.analysis.accesses import Accesses, single_blocks
 from kvsim.analysis.reuse import uniform
 from kvsim.caching.curve import Hits
-from kvsim.core import picoseconds
+from kvsim.core import PICOSECONDS, picoseconds
 from kvsim.memory.eviction import (
     Entry,
     EvictionQueue,
@@ -77,12 +78,20 @@ class BlockTrace:
         hits = bytearray(len(blocks))
         now = 0
         for number, (start, end) in enumerate(pairwise(first)):
-            now = now if arrival[number] != arrival[number] else picoseconds(arrival[number])
+            now = clock(now, arrival[number])
             cache.begin(now)
             for at in range(start, end):
                 use = Use(at, now, prompts[number])
                 hits[at] = cache.access(blocks[at], at - start, use)
         return hits
+
+
+def clock(now: int, arrival: float) -> int:
+    """The time at a request's arrival, picoseconds: never before ``now``.
+
+    A request whose arrival the trace does not say (NaN) comes a second after the one before it.
+    """
+    return now + PICOSECONDS if isnan(arrival) else max(now, picoseconds(arrival))
 
 
 def counted(rows: Accesses, found: bytearray) -> Hits:

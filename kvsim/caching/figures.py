@@ -38,7 +38,8 @@ def write_figures(accesses: Accesses, found: Study, folder: Path, window: float 
     with written(folder):
         folder.mkdir(parents=True, exist_ok=True)
     _save(folder / "hits_by_capacity.png", lambda axes: draw_hits(axes, accesses, found))
-    _save(folder / "popularity.png", lambda axes: draw_popularity(axes, accesses))
+    if len(accesses):
+        _save(folder / "popularity.png", lambda axes: draw_popularity(axes, accesses))
     distances, times = reuse_distances(accesses), reuse_times(accesses)
     if len(distances.values):
         _save(folder / "reuse_distance.png", lambda axes: draw_distances(axes, distances, found))

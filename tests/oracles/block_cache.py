@@ -40,12 +40,13 @@ def replay(
     found = usable = tokens = 0
     for request in requests:
         contiguous = True
+        described = min(request.prompt_tokens, request.hash_block * len(request.hash_ids or []))
         for index, block in enumerate(blocks_of(request, size, partial=partial)):
             hit = access(block)
             contiguous = contiguous and hit
             found += hit
             usable += contiguous
-            tokens += size * (contiguous and (index + 1) * size <= request.prompt_tokens)
+            tokens += size * (contiguous and (index + 1) * size <= described)
     return Counted(found, usable, tokens)
 
 
