@@ -52,6 +52,7 @@ AT_THE_TOP = {
     "compose",
     "execution",
     "frames",
+    "leakage",
     "planning",
     "reporting",
     "sweeping",

@@ -43,6 +43,9 @@ COMMANDS = {
     ),
     "report": Lazy("kvsim.cli.report:report", "Write a report on runs, sweeps and plans."),
     "cache": Lazy("kvsim.cli.cache:cache", "Count the hits of a prefix cache alone, by capacity."),
+    "leakage": Lazy(
+        "kvsim.cli.leakage:leakage", "Measure what timing tells about others' prompts."
+    ),
     "size": Lazy("kvsim.cli.size:size", "Size the KV cache of a model on a GPU."),
     "step-time": Lazy(
         "kvsim.cli.step_time:step_time", "Compose the time of an iteration from measured operators."
