@@ -4,7 +4,9 @@ A widely copied article says so, for 8 x A100 80 GB at the price of AWS p4d, and
 month. Here it is replayed, with the article's figures put right: p4d has 40 GB cards, the 80 GB machine
 is p4de; the model has 8 KV heads, not 64, so a token takes 0.328 MB and not 2.62 MB.
 
-    python reports/paging_70b.py > reports/paging_70b.md
+    python reports/paging_70b.py
+
+writes ``paging_70b`` as page, text and paper beside this file.
 """
 
 from __future__ import annotations
@@ -16,17 +18,37 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from kvsim import __version__
 from kvsim.analysis.economics import HOURS_PER_MONTH
-from kvsim.catalog import load_gpu
+from kvsim.catalog import load_gpu, prices
 from kvsim.planning import Question, plan
 from kvsim.planning.objective import read_objective
 from kvsim.planning.prices import day
 from kvsim.planning.unloaded import Engine
-from kvsim.scenario import load
+from kvsim.reporting.charts import Axis, Bars, Part
+from kvsim.reporting.document import (
+    Bullets,
+    Code,
+    Column,
+    Document,
+    Figure,
+    Paragraph,
+    Point,
+    Section,
+    Summary,
+    Table,
+    Tile,
+    sentences,
+)
+from kvsim.reporting.forms import dollars, plain
+from kvsim.reporting.render import write_report
+from kvsim.reporting.trust import calibration
+from kvsim.scenario import Scenario, load
 from kvsim.workload.generate import generate
 from kvsim.workload.spec import WorkloadSpec
 from kvsim.workload.writers import write_trace
 
+HERE = Path(__file__).resolve().parent
 AS_OF = date(2026, 11, 29)
 OBJECTIVE = read_objective(["ttft=2s", "tpot=100ms"], 0.95)
 SHARED: dict[str, object] = {"model": "llama-3-70b", "max_model_len": 8192}
@@ -40,6 +62,8 @@ MEMORIES: dict[str, dict[str, object]] = {
 }
 ARTICLE_HEADS = 8
 """By how much the article overstates a token: 64 query heads in place of 8 KV heads."""
+ARTICLE_SAVES = 12_000.0
+"""Dollars a month."""
 
 
 class Workload(NamedTuple):
@@ -50,14 +74,59 @@ class Workload(NamedTuple):
     speedup: float
 
 
-class Case(NamedTuple):
-    """A workload on a machine with a memory."""
+class Setting(NamedTuple):
+    """A workload on a machine."""
 
     workload: Workload
     machine: str
-    memory: str
     overstated: bool = False
     """With the article's bytes per token."""
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        wrong = ", the article's 2.62 MB a token (wrong)" if self.overstated else ""
+        return f"{self.workload.title} on {self.machine}{wrong}"
+
+
+class Need(NamedTuple):
+    """What one memory needs; None where nothing is enough."""
+
+    memory: str
+    instances: int | None
+    within: float | None
+    """Share of requests within all limits."""
+    usage: float | None
+    """Highest share of the KV memory that was in use."""
+    remark: str
+
+
+class Result(NamedTuple):
+    """What every memory needs in a setting."""
+
+    setting: Setting
+    needs: list[Need]
+
+    @property
+    def counts(self) -> list[int | None]:
+        """Instances, in the order of the memories."""
+        return [need.instances for need in self.needs]
+
+    @property
+    def saved(self) -> int:
+        """Instances that paging alone saves; contiguous memory that never is enough saves none."""
+        reserved, _, paged, _ = self.counts
+        return 0 if reserved is None or paged is None else reserved - paged
+
+    @property
+    def finding(self) -> str:
+        """What paging alone does."""
+        reserved, _, paged, _ = self.counts
+        if reserved is None or paged is None:
+            return "nothing is enough" if paged is None else "only paging is enough"
+        if 2 * paged <= reserved:
+            return "halves them"
+        return "saves some" if self.saved else "saves nothing"
 
 
 def long_answers() -> WorkloadSpec:
@@ -71,28 +140,36 @@ def long_answers() -> WorkloadSpec:
     )
 
 
+WORKLOADS = (
+    "conversations: traces/chat.jsonl.gz, whose turns share prefixes, ten times as fast",
+    "long answers: 6,000 generated requests, 40 a second, prompts of 150 and answers of 600 tokens in the "
+    "median, nothing shared",
+)
+
+
 def workloads(folder: Path) -> Iterator[Workload]:
-    """Conversations that share prefixes, and long answers that do not."""
-    chat = Path(__file__).resolve().parent.parent / "traces" / "chat.jsonl.gz"
-    yield Workload("conversations (traces/chat.jsonl.gz, ten times as fast)", str(chat), 10.0)
+    """The two of :data:`WORKLOADS`."""
+    yield Workload("conversations", str(HERE.parent / "traces" / "chat.jsonl.gz"), 10.0)
     path = folder / "long_answers.jsonl.gz"
     write_trace(generate(long_answers(), 1), str(path))
-    yield Workload("short prompts, answers of 600 tokens, 40 requests a second", str(path), 1.0)
+    yield Workload("long answers", str(path), 1.0)
 
 
-def instances(case: Case, jobs: int) -> tuple[int | None, float, str]:
-    """Instances that meet the objective, how many requests do, and what holds them back."""
-    settings = {**SHARED, **MEMORIES[case.memory], "workload": {"speedup": case.workload.speedup}}
-    gpu = MACHINES[case.machine]
-    scenario = load(None, settings)
-    if case.overstated:
-        engine = Engine.of(scenario.changed(gpu=gpu, tensor_parallel_size=8))
-        blocks = engine.memory.num_gpu_blocks // ARTICLE_HEADS
-        scenario = load(None, {**settings, "num_gpu_blocks_override": blocks})
+def results(jobs: int) -> list[Result]:
+    """Every setting with every memory; those with the wrong bytes per token last."""
+    with TemporaryDirectory(prefix="kvsim-") as folder:
+        found = list(workloads(Path(folder)))
+        settings = [Setting(workload, machine) for workload in found for machine in MACHINES]
+        settings += [Setting(workload, "p4de.24xlarge", overstated=True) for workload in found]
+        return [Result(one, [needed(one, memory, jobs) for memory in MEMORIES]) for one in settings]
+
+
+def needed(setting: Setting, memory: str, jobs: int) -> Need:
+    """The smallest number of instances that meets the objective."""
     question = Question(
-        scenario,
-        case.workload.trace,
-        (gpu,),
+        scenario_of(setting, memory),
+        setting.workload.trace,
+        (MACHINES[setting.machine],),
         OBJECTIVE,
         AS_OF,
         tensor_parallel_sizes=(8,),
@@ -100,20 +177,29 @@ def instances(case: Case, jobs: int) -> tuple[int | None, float, str]:
         max_gpus=800,
         explore=False,
     )
-    found = plan(question, jobs=jobs)
+    found = plan(question, jobs=jobs, keep=False)
     if not found.candidates:
-        return None, 0.0, found.refused[0].reason
+        return Need(memory, None, None, None, found.refused[0].reason)
     best = found.candidates[0]
     assert best.outcome.summary is not None
-    usage = best.outcome.summary["peak_kv_cache_usage"]
-    verdict = best.outcome.summary["verdict"]
-    return best.fleet.replicas, best.outcome.attainment, f"{usage:.0%} of memory at most; {verdict}"
+    usage, verdict = (best.outcome.summary[key] for key in ("peak_kv_cache_usage", "verdict"))
+    assert isinstance(usage, float)
+    return Need(memory, best.fleet.replicas, best.outcome.attainment, usage, str(verdict))
+
+
+def scenario_of(setting: Setting, memory: str) -> Scenario:
+    """One engine of a setting, on whichever GPU is asked."""
+    settings = {**SHARED, **MEMORIES[memory], "workload": {"speedup": setting.workload.speedup}}
+    scenario = load(None, settings)
+    if not setting.overstated:
+        return scenario
+    engine = Engine.of(scenario.changed(gpu=MACHINES[setting.machine], tensor_parallel_size=8))
+    blocks = engine.memory.num_gpu_blocks // ARTICLE_HEADS
+    return load(None, {**settings, "num_gpu_blocks_override": blocks})
 
 
 def hourly(machine: str) -> list[tuple[str, float]]:
     """List prices of a machine by their day, oldest first, where they changed."""
-    from kvsim.catalog import prices
-
     listed = [
         p for p in prices(MACHINES[machine], provider="aws", kind="on-demand") if p.sku == machine
     ]
@@ -125,122 +211,170 @@ def hourly(machine: str) -> list[tuple[str, float]]:
     return [(when, usd) for usd, when in seen.items()]
 
 
-class Row(NamedTuple):
-    """What one memory needs."""
-
-    memory: str
-    instances: int | None
-    within: float
-    remark: str
+def monthly(machine: str, instances: int | None, which: int = -1) -> float | None:
+    """Dollars a month at the newest list price, or at another one."""
+    return None if instances is None else instances * hourly(machine)[which][1] * HOURS_PER_MONTH
 
 
-def measured(workload: Workload, machine: str, jobs: int, *, wrong: bool = False) -> list[Row]:
-    """Every memory on one machine."""
-    return [
-        Row(memory, *instances(Case(workload, machine, memory, wrong), jobs)) for memory in MEMORIES
-    ]
+# The document.
 
 
-def table(rows: list[Row], machine: str) -> Iterator[str]:
-    """Instances, and dollars a month at the oldest and the newest list price."""
-    (then, dear), *_, (now, cheap) = hourly(machine)
-    yield (
-        f"| KV memory | instances | within limits | | $/month (price of {now}) | saved | saved at ${dear:.2f} "
-        f"({then}) |"
-    )
-    yield "| --- | ---: | ---: | --- | ---: | ---: | ---: |"
-    before = rows[0].instances
-    for row in rows:
-        if row.instances is None or before is None:
-            yield f"| {row.memory} | none | | {row.remark} | | | |"
-            continue
-        hours = (before - row.instances) * HOURS_PER_MONTH
-        yield (
-            f"| {row.memory} | {row.instances} | {row.within:.1%} | {row.remark} | "
-            f"${row.instances * cheap * HOURS_PER_MONTH:,.0f} | ${hours * cheap:,.0f} | "
-            f"${hours * dear:,.0f} |"
-        )
-    yield ""
-
-
-def finding(title: str, rows: list[Row]) -> str:
-    """One line: what paging does to the number of instances."""
-    reserved, rounded, paged, cached = (row.instances for row in rows)
-    if reserved is None or paged is None:
-        return f"- {title}: contiguous {reserved or 'never'}, paged {paged or 'never'}"
-    halves = "paging halves them" if 2 * paged <= reserved else "paging does **not** halve them"
-    if paged == reserved:
-        halves = "paging alone saves **nothing**"
-    return (
-        f"- {title}: {reserved} contiguous, {paged} paged: {halves} (next power of two: {rounded}; "
-        f"with a prefix cache: {cached})"
+def document(jobs: int) -> Document:
+    """All of it, the findings first."""
+    found = results(jobs)
+    right = [one for one in found if not one.setting.overstated]
+    return Document(
+        title="Does paging halve the instances? Llama-3-70B in 16 bits on eight A100",
+        facts=(f"kvsim {__version__}", f"prices as of {AS_OF}"),
+        summary=summary(right),
+        sections=(
+            findings(found, right),
+            Section("Put right", (Paragraph(CLAIM), Bullets(CORRECTIONS), capacity())),
+            *(details(one) for one in found),
+            assumptions(),
+            Section("Reproduce", (Code("python reports/paging_70b.py"),)),
+        ),
     )
 
 
-def capacity() -> Iterator[str]:
+CLAIM = (
+    "The claim, from an article on KV caches: paged in place of contiguous KV memory doubles the "
+    "throughput of Llama-3-70B (FP16, 8 × A100 80 GB), so half the p4d.24xlarge at $32.77 an hour do, and "
+    "$12,000 a month are saved."
+)
+CORRECTIONS = (
+    "p4d.24xlarge has eight A100 of 40 GB; the 80 GB machine is p4de.24xlarge.",
+    "$32.77 was p4d's list price until May 2025; it is $21.96 since.",
+    "A token takes 2 × 80 layers × 8 KV heads × 128 × 2 bytes = 0.328 MB, not the 2.62 MB of 64 query heads.",
+    "That throughput doubles is the article's assumption, not a measurement.",
+)
+
+
+def summary(right: list[Result]) -> Summary:
+    """Answer, cost and risk, of the settings that are put right."""
+    halved = sum(one.finding == "halves them" for one in right)
+    saved = [monthly(one.setting.machine, one.saved) or 0.0 for one in right]
+    where = ", ".join(f"{one.finding} for {one.setting.title}" for one in right)
+    cached = ", ".join(str(one.counts[3]) for one in right)
+    return Summary(
+        headline=f"Paging alone halves the instances in {halved} of {len(right)} cases",
+        tone="open",
+        points=(
+            Point(
+                "Answer",
+                f"It depends on whether memory is what runs out. Paging alone {where}. With the prefix cache "
+                f"that paging makes possible, the instances are {cached}.",
+            ),
+            Point(
+                "Cost",
+                f"Paging alone saves from {dollars(min(saved))} to {dollars(max(saved))} a month at the "
+                f"newest list prices; the article reckons {dollars(ARTICLE_SAVES)}.",
+            ),
+            Point(
+                "Risk",
+                f"Iteration times are {times()}: nothing was measured on an A100. Other traffic has another "
+                "answer: replay yours.",
+            ),
+        ),
+        tiles=tuple(
+            Tile(f"{one.counts[0]} → {one.counts[2]}", f"instances, {one.setting.title}")
+            for one in right
+        ),
+    )
+
+
+def findings(found: list[Result], right: list[Result]) -> Section:
+    """Instances by setting and memory."""
+    columns = (
+        Column("workload and machine"),
+        *(Column(memory, "count") for memory in MEMORIES),
+        Column("paging alone"),
+    )
+    rows = tuple((one.setting.title, *one.counts, one.finding) for one in found)
+    parts = (
+        Part("paged", [float(one.counts[2] or 0) for one in right], "blue"),
+        Part("more when contiguous", [float(one.saved) for one in right], "orange"),
+    )
+    chart = Bars(
+        Axis("instances of eight GPUs", "count"),
+        tuple(one.setting.title for one in right),
+        parts,
+        tuple(f"{one.counts[0]} contiguous, {one.counts[2]} paged" for one in right),
+    )
+    caption = (
+        "Instances that meet the objective: with paged memory, and how many more with contiguous."
+    )
+    return Section("Instances needed", (Table(columns, rows), Figure("instances", caption, chart)))
+
+
+def capacity() -> Table:
     """How many KV tokens each machine holds."""
-    yield "| machine | GPUs | KV tokens | sequences of 8,192 reserved | list price an hour, by date |"
-    yield "| --- | --- | ---: | ---: | --- |"
+    rows = []
     for machine, gpu in MACHINES.items():
         engine = Engine.of(load(None, {**SHARED, "gpu": gpu, "tensor_parallel_size": 8}))
         tokens = engine.memory.kv_tokens_capacity
         listed = "; ".join(f"${usd:,.2f} ({when})" for when, usd in hourly(machine))
-        name = load_gpu(gpu).name
-        yield f"| {machine} | 8 x {name} | {tokens:,} | {tokens // 8192} | {listed} |"
-    yield ""
+        rows.append((machine, f"8 × {load_gpu(gpu).name}", tokens, tokens // 8192, listed))
+    columns = (
+        Column("machine"),
+        Column("GPUs"),
+        Column("KV tokens", "count"),
+        Column("sequences of 8,192 reserved", "count"),
+        Column("list price an hour, by date"),
+    )
+    return Table(columns, tuple(rows))
 
 
-INTRODUCTION = """# Does paging halve the instances?
+def details(one: Result) -> Section:
+    """Every memory in a setting: service, memory and money."""
+    machine = one.setting.machine
+    (then, _), *_, (now, _) = hourly(machine)
+    columns = (
+        Column("KV memory"),
+        Column("instances", "count"),
+        Column("within limits", "share"),
+        Column("memory in use, at most", "share"),
+        Column("bottleneck"),
+        Column(f"$/month (price of {now})", "dollars"),
+        Column(f"saved a month (price: {now})", "dollars"),
+        Column(f"saved a month (price: {then})", "dollars"),
+    )
+    before = one.counts[0]
+    rows = []
+    for need in one.needs:
+        spared = None if before is None or need.instances is None else before - need.instances
+        money = (monthly(machine, need.instances), monthly(machine, spared))
+        rows.append((*need[:4], need.remark, *money, monthly(machine, spared, 0)))
+    return Section(f"In detail: {one.setting.title}", (Table(columns, tuple(rows)),))
 
-The claim, from an article on KV caches: paged instead of contiguous KV memory doubles the throughput of
-Llama-3-70B (FP16, 8 x A100 80 GB), so half the p4d.24xlarge at $32.77 an hour do, and $12,000 a month
-are saved. Replayed here: the smallest number of instances that meets the same objective with each
-memory. The scheduler is the same for all, with the 256 seats and 2,048 tokens an iteration that vLLM takes
-on an A100, so only the memory differs.
 
-- Model: Llama-3-70B in 16 bits, one replica on the eight GPUs of an instance, at most 8,192 tokens.
-- Objective: {objective}.
-- Iteration times are {label}: a roofline, not measured on an A100.
+def assumptions() -> Section:
+    """What a reader must accept."""
+    said = [
+        *WORKLOADS,
+        f"objective: {plain('; '.join(OBJECTIVE.texts))}",
+        "one replica on the eight GPUs of an instance, at most 8,192 tokens a sequence; the scheduler is the "
+        "same for all, with the seats and the tokens an iteration that vLLM takes on an A100, so only "
+        "the memory differs",
+        *calibration(times(), None),
+        "a month has 730 hours; instances are paid whole; no spare replicas for failures",
+    ]
+    listed = sentences(said)
+    assert listed is not None
+    return Section("Assumptions and calibration", (listed,))
 
-Put right: p4d.24xlarge has eight A100 of **40** GB, the 80 GB machine is p4de.24xlarge. $32.77 was p4d's
-list price until May 2025; it is $21.96 since. A token takes 2 x 80 layers x **8 KV heads** x 128 x 2 bytes
-= 0.328 MB, not the 2.62 MB of 64 query heads. That throughput doubles is the article's assumption, not
-a measurement.
-"""
 
-
-def report(jobs: int) -> Iterator[str]:
-    """All of it, the findings first."""
-    findings, tables = [], []
-    with TemporaryDirectory(prefix="kvsim-") as folder:
-        for workload in workloads(Path(folder)):
-            for machine in MACHINES:
-                title = f"{workload.title}, on {machine}"
-                rows = measured(workload, machine, jobs)
-                findings.append(finding(title, rows))
-                tables += [f"### {title}\n", *table(rows, machine)]
-            title = (
-                f"{workload.title}, on p4de.24xlarge, with the article's 2.62 MB a token (wrong)"
-            )
-            rows = measured(workload, "p4de.24xlarge", jobs, wrong=True)
-            findings.append(finding(title, rows))
-            tables += [f"### {title}\n", *table(rows, "p4de.24xlarge")]
+def times() -> str:
+    """Where iteration times come from."""
     engine = Engine.of(load(None, {**SHARED, "gpu": "a100-80gb", "tensor_parallel_size": 8}))
-    label = engine.cost_model.label
-    yield INTRODUCTION.format(objective="; ".join(OBJECTIVE.texts), label=label)
-    yield "## Findings: instances needed\n"
-    yield from findings
-    yield ""
-    yield from capacity()
-    yield "## Tables\n"
-    yield from tables
-    yield "Written by `python reports/paging_70b.py`."
+    return engine.cost_model.label
 
 
 def main() -> None:
-    """Print the report."""
-    for line in report(os.cpu_count() or 1):
-        print(line)
+    """Write the report."""
+    made = document(os.cpu_count() or 1)
+    for kind in ("html", "md", "pdf"):
+        write_report([made], HERE / f"paging_70b.{kind}")
 
 
 if __name__ == "__main__":
