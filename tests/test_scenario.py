@@ -176,7 +176,10 @@ def test_limits_left_open_are_those_that_vllm_serves_with() -> None:
         ({"cost_model": "rofline"}, "unknown cost model 'rofline'; did you mean 'roofline'?"),
         ({"eviction": "lur"}, "did you mean 'lru'?"),
         ({"reservation": "oracel"}, "did you mean 'oracle'?"),
-        ({"allocator": {"name": "contiguous", "fitt": "best"}}, "unknown option 'fitt'; did you mean 'fit'"),
+        (
+            {"allocator": {"name": "contiguous", "fitt": "best"}},
+            "unknown option 'fitt'; did you mean 'fit'",
+        ),
         ({"allocator": {"name": "contiguous", "fit": "worst"}}, "'first' or 'best'"),
         ({"router": {"name": "random", "bias": 3}}, "unknown option 'bias'; it has none"),
         ({"allocator": "nowhere.at:All"}, "cannot be imported"),
