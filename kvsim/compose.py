@@ -17,7 +17,7 @@ from kvsim.core import Request
 from kvsim.costs import COST_MODELS
 from kvsim.costs.hostlink import HostLink
 from kvsim.errors import CapacityError, ConfigError
-from kvsim.layout import KVLayout
+from kvsim.layout import KVLayout, pipeline_stages
 from kvsim.memory import ALLOCATORS
 from kvsim.memory.block_table import Mapped
 from kvsim.memory.eviction import MakePolicy, queue_of
@@ -140,7 +140,8 @@ def deploy(
         state_dtype=scenario.ssm_state_dtype,
     )
     scenario = resolved(scenario, layout, gpu)
-    settings = shared_settings(scenario, layout, leaps=leaps and scenario.executor is None)
+    at_once = scenario.executor is None and not maps_in_line(scenario)
+    settings = shared_settings(scenario, layout, leaps=leaps and at_once)
     engine = None if scenario.engine is None else load_engine(scenario.engine)
     if engine is not None:
         settings = {**settings, "free_order": engine.free_order}
@@ -191,6 +192,17 @@ def deploy(
         cost_model.label if execution is None else execution.label,
         execution,
     )
+
+
+def maps_in_line(scenario: Scenario) -> bool:
+    """Whether iterations wait for memory to be mapped, each for its own, so that there are no leaps."""
+    in_line = scenario.allocator.options.get("mapping") == "synchronous"
+    if in_line and scenario.engine is not None:
+        raise ConfigError(
+            f"allocator.mapping is synchronous, which engine {scenario.engine} is not; accepted: "
+            "hidden, or no --engine"
+        )
+    return in_line
 
 
 TIERED: tuple[Mapping[str, type], Mapping[str, type]] = (
@@ -366,8 +378,17 @@ def shared_settings(scenario: Scenario, layout: KVLayout, *, leaps: bool) -> Map
         "victim": planned("victim", VictimRule, VICTIMS, scenario.victim, {}).build(),
         "fixed_blocks": -(-fixed // scenario.block_size),
         "slots_per_sequence": fixed,
+        "slot_bytes": layout.slot_bytes,
+        "tensors": kv_tensors(layout),
         "leaps": leaps,
     }
+
+
+def kv_tensors(layout: KVLayout) -> int:
+    """Tensors that grow with a sequence on the GPU with most layers: keys and values of each, say."""
+    stage = max(pipeline_stages(layout.model.layers, layout.pipeline_parallel), key=len)
+    streams = [one for layer in stage if layer.attention for one in layer.attention.streams]
+    return sum(stream.window is None for stream in streams) or len(streams) or 1
 
 
 def eviction_of(scenario: Scenario) -> MakePolicy | None:

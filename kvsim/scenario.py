@@ -137,7 +137,7 @@ class Scenario(Settings):
     allocator: Component = setting("paged", "KV cache", "Allocator by name, or module:Class.")
     eviction: Component = setting("lru", "KV cache", "Which cached blocks leave first.")
     reservation: Component = setting(
-        "max", "KV cache", "What contiguous and buddy set aside: max, pow2 or oracle."
+        "max", "KV cache", "What contiguous, buddy and slab set aside: max, pow2 or oracle."
     )
     scheduler: Component = setting("chunked", "Scheduling", "Scheduler by name, or module:Class.")
     max_model_len: PositiveInt | None = setting(

@@ -94,7 +94,7 @@ def chosen_memory(desk: Desk) -> dict[str, object]:
     rule = state.pick(say("memory.rule"), "rule", list(RESERVATIONS))
     blocks = whole(say("replay.blocks"), "blocks", (0.0, 1e7), 0.0)
     found: dict[str, object] = {"allocator": allocator}
-    if allocator in ("contiguous", "buddy"):
+    if allocator in ("contiguous", "buddy", "slab"):
         found["reservation"] = rule
     if blocks:
         found["num_gpu_blocks_override"] = blocks

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from kvsim.memory.buddy import Buddy
 from kvsim.memory.contiguous import Contiguous
+from kvsim.memory.hybrid import Hybrid
 from kvsim.memory.paged import Paged
 from kvsim.memory.radix import Radix
+from kvsim.memory.slab import Slab
+from kvsim.memory.vattention import VAttention
 from kvsim.protocols import Allocator
 
 ALLOCATORS: dict[str, type[Allocator]] = {
@@ -13,4 +16,7 @@ ALLOCATORS: dict[str, type[Allocator]] = {
     "buddy": Buddy,
     "paged": Paged,
     "radix": Radix,
+    "hybrid": Hybrid,
+    "vattention": VAttention,
+    "slab": Slab,
 }

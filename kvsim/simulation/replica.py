@@ -34,6 +34,8 @@ class Replica:
         self._cost_model = cost_model
         self._max_model_len = max_model_len
         self._check = check
+        self._waits: Callable[[], int] | None = getattr(allocator, "waits", None)
+        """Picoseconds that the next iteration waits for its memory, of an allocator that maps it."""
         self._batch: Batch | None = None
         self._steps = 0
         self._span = 0
@@ -132,6 +134,8 @@ class Replica:
         if batch is None:
             self._observer.idle(self.index, self.allocator)
             return
+        if self._waits is not None:
+            self._batch = batch = batch._replace(stall=batch.stall + self._waits())
         self._start = now
         self._left_waiting = self.scheduler.waiting_count
         self._held = self.allocator.held_slots

@@ -48,11 +48,15 @@ def build(
     options: dict[str, object] = {
         "block_size": page,
         "page_size": page,
+        "page_group": page,
+        "slot_bytes": 1,
+        "tensors": 1,
         "slots_per_sequence": constant,
         "fixed_blocks": -(-constant // page),
         "eviction": eviction,
     }
-    resources = [slots // page + 1 if "num_blocks" in known else slots]
+    paged = known.keys() & {"num_blocks", "num_pages"}
+    resources: list[Any] = [slots // page + 1 if paged else slots]
     if "reservation" in known:
         resources.append(RESERVATIONS[rule](slots))
     make: Callable[..., Allocator] = kind
