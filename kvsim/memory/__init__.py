@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kvsim.memory.buddy import Buddy
 from kvsim.memory.contiguous import Contiguous
-from kvsim.memory.hybrid import Hybrid
 from kvsim.memory.paged import Paged
 from kvsim.memory.radix import Radix
 from kvsim.memory.slab import Slab
@@ -16,7 +15,6 @@ ALLOCATORS: dict[str, type[Allocator]] = {
     "buddy": Buddy,
     "paged": Paged,
     "radix": Radix,
-    "hybrid": Hybrid,
     "vattention": VAttention,
     "slab": Slab,
 }
