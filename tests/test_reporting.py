@@ -58,7 +58,7 @@ def explored(root: Path) -> Plan:
     """A small plan with all that a plan can have."""
     trace = str(root / "traces" / "mooncake.jsonl.gz")
     question = Question(
-        Scenario(model="llama-3.1-8b", workload={"limit": 60}),
+        Scenario(model="llama-3.1-8b", cost_model="roofline", workload={"limit": 60}),
         trace,
         ("h200", "a100-80gb"),
         read_objective(["ttft=2s", "tpot=50ms"], 0.9),
