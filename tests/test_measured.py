@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,8 @@ from kvsim.cli.app import run as run_kvsim
 from kvsim.errors import KvsimError
 from kvsim.validation import RunReport, validate, worst
 from kvsim.validation.measured import compare
-from kvsim.validation.metrics import predicted, values
+from kvsim.validation.metrics import gaps_of, latencies, predicted, values
+from kvsim.validation.observed import Outcome
 from kvsim.validation.report import check_report
 
 GOLDEN = Path(__file__).parent / "golden" / "vllm_h200"
@@ -56,23 +58,117 @@ def test_latencies_and_throughput_of_dense_models_are_predicted_within_their_ban
             assert abs(run.step_time[kind].rel_error) < 0.03
 
 
-def test_a_run_without_what_a_prediction_needs_is_refused_in_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "x__code8.json.gz"
-    content = json.loads(gzip.decompress((GOLDEN / "l8b_default__code8.json.gz").read_bytes()))
-    (tmp_path / "workloads").mkdir()
-    (tmp_path / "workloads" / "code8.jsonl.gz").write_bytes(
-        (GOLDEN / "workloads" / "code8.jsonl.gz").read_bytes()
+Recording = dict[str, Any]
+
+
+@pytest.fixture
+def code8() -> Recording:
+    """A recording to be changed."""
+    path = GOLDEN / "l8b_default__code8.json.gz"
+    found: Recording = json.loads(gzip.decompress(path.read_bytes()))
+    return found
+
+
+def validated(recording: Recording, folder: Path) -> RunReport:
+    path = folder / "x.json"
+    path.write_text(json.dumps(recording))
+    found = validate(path, GOLDEN / "workloads" / "code8.jsonl.gz")
+    assert isinstance(found, RunReport)
+    return found
+
+
+BAD_REQUESTS: list[tuple[Recording, str]] = [
+    ({"i": 100_000}, r"requests\[3\]\.i is 100000, but .* has \d+ requests"),
+    ({"prompt": 5}, r"requests\[3\]\.prompt is 5, but \d+ in row 3 of .*; accepted"),
+    ({"submit": "now"}, r"requests\[3\]\.submit is 'now'; accepted: seconds"),
+    ({"ttft": float("nan")}, r"requests\[3\]\.ttft is nan; accepted: seconds"),
+    ({"output": 0}, r"requests\[3\]\.output is 0; accepted: a whole number from 1"),
+    ({"cached": 0.5}, r"requests\[3\]\.cached is 0.5; accepted: a whole number"),
+    ({"token_times": ["soon"]}, r"requests\[3\]\.token_times"),
+]
+BAD_ENGINES: list[tuple[Recording, str]] = [
+    ({"num_gpu_blocks": None}, "info.num_gpu_blocks is None"),
+    ({"engine_args": None}, "info.engine_args is None"),
+    ({"engine_args": {"model": "gpt-9"}}, "unknown model 'gpt-9'"),
+    ({"engine_args": {"async_scheduling": False}}, "async_scheduling is False; accepted: True"),
+    ({"num_gpu_blocks": 20}, r"request \d+: .* exceed the KV pool .*, yet the engine has served"),
+]
+BAD_TABLES: list[tuple[Recording, str]] = [
+    ({"iterations": []}, "iterations is missing or empty"),
+    ({"iterations": [None]}, r"iterations\[0\] is None; accepted: numbers"),
+    ({"iterations": [[0.1, 1, 0, None]]}, r"iterations\[0\] is .*; accepted: numbers"),
+    ({"iteration_fields": ["t", "waiting"]}, "iteration_fields are others; accepted: t, running"),
+    ({"requests": [{"i": 0, "submit": 0.0}]}, "no request has a ttft and an e2e"),
+]
+
+
+@pytest.mark.parametrize(
+    ("table", "spoiled", "complaint"),
+    [
+        *(("requests", *bad) for bad in BAD_REQUESTS),
+        *(("info", *bad) for bad in BAD_ENGINES),
+        *(("", *bad) for bad in BAD_TABLES),
+    ],
+)
+def test_a_recording_that_cannot_be_compared_is_refused_in_one_line(
+    code8: Recording, tmp_path: Path, table: str, spoiled: Recording, complaint: str
+) -> None:
+    where = {"requests": code8["requests"][3], "info": code8["info"], "": code8}[table]
+    engine = {**code8["info"]["engine_args"], **(spoiled.get("engine_args") or {})}
+    where.update({**spoiled, "engine_args": engine} if spoiled.get("engine_args") else spoiled)
+    with pytest.raises(KvsimError, match=complaint) as refusal:
+        validated(code8, tmp_path)
+    assert "\n" not in str(refusal.value)
+
+
+def test_what_was_not_recorded_is_not_compared(code8: Recording, tmp_path: Path) -> None:
+    everything = validated(code8, tmp_path).metrics
+    for request in code8["requests"]:
+        request.update(cached=None, token_times=None)
+    code8["info"]["engine_args"].update(kv_cache_dtype=None, kv_offloading_size=None)
+    found = validated(code8, tmp_path).metrics
+    assert everything.keys() - found.keys() == {"cached_tokens", "itl_p50", "itl_p99"}
+    assert found["ttft_mean"] == everything["ttft_mean"]
+
+
+def test_requests_without_an_end_are_served_and_refused_ones_are_not(
+    code8: Recording, tmp_path: Path
+) -> None:
+    submitted = len(validated(code8, tmp_path).run.requests)
+    code8["requests"][3].update(ttft=None, e2e=None, output=0)
+    code8["requests"][4].update(ttft=None, e2e=0.001, output=0)
+    run = validated(code8, tmp_path).run
+    assert len(run.requests) == submitted - 1
+    assert len(run.outcomes) == len(code8["requests"]) - 2
+
+
+def test_the_gaps_of_a_stopped_run_are_those_of_its_recorded_requests(
+    code8: Recording, tmp_path: Path
+) -> None:
+    code8["requests"] = [max(code8["requests"], key=lambda request: int(request["output"]))]
+    found = validated(code8, tmp_path)
+    end, (kept,) = found.run.end, found.run.outcomes.values()
+    assert gaps_of(found.run, found.seen, 2 * end)[1].sum() == kept.output - 1 > 100
+
+
+def test_answers_of_one_token_have_a_ttft_and_no_tpot() -> None:
+    found = latencies([Outcome(0.0, 1.0, 1.0, 1, 0), Outcome(0.0, 3.0, 5.0, 3, 0)])
+    assert (found["ttft_mean"], found["e2e_mean"], found["tpot_mean"]) == (2.0, 3.0, 1.0)
+    assert "tpot_mean" not in latencies([Outcome(0.0, 1.0, 1.0, 1, 0)])
+
+
+def test_an_engine_is_built_with_the_arguments_of_the_recorded_one(
+    code8: Recording, tmp_path: Path
+) -> None:
+    code8["info"]["engine_args"].update(
+        model="runs/llama31-8b/", enable_prefix_caching=False, kv_cache_dtype="fp8"
     )
-    for spoiled, complaint in [
-        ({"requests": [{"i": 0, "submit": "now"}]}, r"requests\[0\] lacks a number"),
-        ({"info": {**content["info"], "num_gpu_blocks": None}}, "info.num_gpu_blocks is None"),
-        ({"iterations": []}, "iterations is missing or empty"),
-        ({"info": {**content["info"], "engine_args": {"model": "gpt-9"}}}, "unknown model 'gpt-9'"),
-    ]:
-        path.write_text(json.dumps({**content, **spoiled}))
-        with pytest.raises(KvsimError, match=complaint) as refusal:
-            validate(path)
-        assert "\n" not in str(refusal.value)
+    code8["info"]["cudagraph_capture_sizes"] = [1, 2, 4, 8]
+    setup = validated(code8, tmp_path).run.setup
+    assert setup.layout.model.name == "meta-llama/Meta-Llama-3.1-8B"
+    assert not setup.prefix_caching
+    assert setup.layout.dtype == "fp8"
+    assert setup.host.launches.largest == 8
 
 
 def test_the_slower_an_engine_is_taken_to_be_the_longer_its_answers_take() -> None:

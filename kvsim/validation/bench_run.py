@@ -100,7 +100,7 @@ def outcomes_of(folder: Path, rows: list[Any]) -> Iterator[Outcome]:
         for row in rows:
             called = row["arrival_time"] + offset
             times = (row["first_token_ts"] - called, row["last_token_ts"] - called)
-            yield Outcome(row["arrival_time"] - first, *times, int(row["output_toks"]), 0)
+            yield Outcome(row["arrival_time"] - first, *times, int(row["output_toks"]), None)
     except (KeyError, TypeError) as error:
         where = folder / "requests.jsonl"
         raise TraceError(f"{where}: a request lacks {error}; accepted: a measured run") from None

@@ -54,6 +54,9 @@ class Setup:
     replicas: int = 1
     offloading: int = 0
     """Bytes of KV that the host keeps."""
+    prefix_caching: bool = True
+    captured: int | None = None
+    """Most tokens of its CUDA graphs, 0 without any; None is what the engine takes by default."""
     step: dict[str, float] = field(default_factory=dict)
     """Options of the step-time model that the engine's data do not have."""
 
@@ -76,7 +79,10 @@ class Setup:
     @property
     def host(self) -> HostCosts:
         """What its processes take beside the GPU."""
-        return host_costs(self.engine, self.layout.model, self.max_num_seqs)
+        host = host_costs(self.engine, self.layout.model, self.max_num_seqs)
+        if self.captured is None:
+            return host
+        return host._replace(launches=host.launches._replace(largest=self.captured))
 
     def parts(self, cost: CostModel, *, leaps: bool) -> tuple[Chunked, Paged, CostModel]:
         """A scheduler, its memory and a time model."""
@@ -91,7 +97,8 @@ class Setup:
                 tiers, max_num_seqs=sequences, max_num_batched_tokens=tokens, leaps=leaps
             )
             return scheduler, tiers, cost
-        pool = Paged(self.num_blocks, block_size=size, free_order=order)
+        caching = self.prefix_caching
+        pool = Paged(self.num_blocks, block_size=size, free_order=order, prefix_caching=caching)
         scheduler = Chunked(
             pool, max_num_seqs=sequences, max_num_batched_tokens=tokens, leaps=leaps
         )

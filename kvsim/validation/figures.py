@@ -14,7 +14,6 @@ from matplotlib.ticker import NullFormatter
 
 from kvsim.plots import BLUE, GREEN, ORANGE
 from kvsim.validation.measured import RunReport
-from kvsim.validation.observed import Outcome
 from kvsim.validation.rows import kind
 
 STYLE = {
@@ -50,11 +49,13 @@ def strip(report: RunReport) -> bytes:
 
 
 def distribution(axes: Axes, report: RunReport, name: str, label: str) -> None:
-    """Share of requests within a time."""
-    rows = sorted(report.run.outcomes)
+    """Share of the requests with more than a token within a time."""
+    rows = sorted(row for row, one in report.run.outcomes.items() if one.output > 1)
+    if not rows:
+        return
     sides = [report.run.outcomes[row] for row in rows], [report.seen.requests[row] for row in rows]
     for outcomes, style in zip(sides, styles(), strict=True):
-        found = latency(outcomes, name)
+        found = np.sort([getattr(outcome, name) for outcome in outcomes])
         axes.step(found, np.arange(1, len(found) + 1) / len(found), where="post", **style)  # type: ignore[arg-type]
     if found[-1] > WIDE * found[0]:
         axes.set_xscale("log")
@@ -70,11 +71,6 @@ def styles() -> tuple[dict[str, str], dict[str, str]]:
     return {"color": "#555555", "label": "measured"}, {
         "color": BLUE, "linestyle": "--", "label": "predicted"
     }  # fmt: skip
-
-
-def latency(outcomes: Sequence[Outcome], name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """One latency of all answers longer than a token, ascending."""
-    return np.sort([getattr(outcome, name) for outcome in outcomes if outcome.output > 1])
 
 
 def scatter(axes: Axes, report: RunReport) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 from typing import NamedTuple
 
+from kvsim.errors import TraceError
 from kvsim.simulation.host import Launches
 from kvsim.validation.measurement import Measurement
 from kvsim.validation.metrics import measured, predicted, values
@@ -135,7 +136,9 @@ def check_measured(run: Measurement, slowness: float = 1.0) -> RunReport:
 
 def calibrated(run: Measurement) -> float:
     """How many times longer iterations must take for the median time per token to be the measured."""
-    slowness, wanted = 1.0, values(measured(run))["tpot_p50"]
+    slowness, wanted = 1.0, values(measured(run)).get("tpot_p50")
+    if wanted is None:
+        raise TraceError(f"{run.name}: no answer is longer than a token, so there is no TPOT")
     for _ in range(ROUNDS):
         found = values(predicted(run, run.setup.serve(run.requests, slowness=slowness)))
         slowness *= wanted / found["tpot_p50"]

@@ -8,11 +8,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvsim.validation.measurement import Measurement, Tick
-from kvsim.validation.observed import Observed, Outcome
+from kvsim.validation.observed import Observed, Outcome, Stretch
 
 if TYPE_CHECKING:
     import numpy as np
 
+    Counts = np.ndarray[Any, np.dtype[np.signedinteger[Any]]]
     Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 PERCENTILES = (50, 90, 99)
@@ -68,22 +69,45 @@ def held_over(ticks: Iterable[Tick]) -> list[tuple[float, float]]:
 
 def predicted(run: Measurement, seen: Observed) -> Side:
     """The simulated side, up to the end of the same requests."""
-    import numpy as np
-
-    outcomes = [seen.requests[row] for row in sorted(run.outcomes)]
+    outcomes = [seen.outcome(row) for row in sorted(run.outcomes)]
     end = max(outcome.submit + outcome.e2e for outcome in outcomes)
     stretches = [stretch for stretch in seen.stretches if stretch.start < end]
-    gaps = np.array([gap[:2] for gap in seen.gaps if gap[2] <= end + SLACK])
+    gaps, counts = gaps_of(run, seen, end)
     return Side(
         outcomes,
-        gaps[:, 0],
-        gaps[:, 1],
+        gaps if counts.any() else None,
+        counts,
         [(stretch.end - stretch.start, stretch.kv_usage) for stretch in stretches],
         max(stretch.kv_usage for stretch in stretches),
         sum(stretch.steps for stretch in stretches),
         stretches[-1].preemptions,
         max(stretch.waiting for stretch in stretches),
     )
+
+
+def gaps_of(run: Measurement, seen: Observed, end: float) -> tuple[Floats, Floats]:
+    """Seconds between tokens of the recorded requests until ``end``, and how often."""
+    import numpy as np
+
+    busy = [one for one in seen.stretches if one.decodes and one.end <= end + SLACK]
+    torn = [gap for gap, when in seen.torn if when <= end + SLACK]
+    gaps = [(one.end - one.start) / one.steps for one in busy] + torn
+    decodes = np.array([one.decodes for one in busy], int)
+    if len(run.outcomes) < len(run.requests):
+        decodes = np.minimum(decodes, decoding(run, seen, busy))
+    counts = decodes * np.array([one.steps for one in busy], int)
+    return np.array(gaps), np.append(counts, np.ones(len(torn)))
+
+
+def decoding(run: Measurement, seen: Observed, busy: Seq[Stretch]) -> Counts:
+    """How many of the recorded requests are between their first and their last token."""
+    import numpy as np
+
+    outcomes = [seen.requests[row] for row in run.outcomes]
+    begun = np.sort([one.submit + one.ttft for one in outcomes])
+    ended = np.sort([one.submit + one.e2e for one in outcomes])
+    middles = [(one.start + one.end) / 2 for one in busy]
+    return np.searchsorted(begun, middles) - np.searchsorted(ended, middles)
 
 
 def values(side: Side) -> dict[str, float]:
@@ -99,7 +123,9 @@ def values(side: Side) -> dict[str, float]:
     if side.usages and side.peak is not None:
         table["peak_kv_usage"] = side.peak
         table["mean_kv_usage"] = mean(side.usages)
-    table["cached_tokens"] = sum(outcome.cached for outcome in side.outcomes)
+    cached = [outcome.cached for outcome in side.outcomes if outcome.cached is not None]
+    if len(cached) == len(side.outcomes):
+        table["cached_tokens"] = sum(cached)
     if side.waiting is not None:
         table["max_waiting"] = side.waiting
     if side.iterations is not None:
@@ -110,13 +136,16 @@ def values(side: Side) -> dict[str, float]:
 
 
 def latencies(outcomes: Iterable[Outcome]) -> dict[str, float]:
-    """TTFT, TPOT and E2E, seconds: mean and percentiles, of answers longer than a token."""
+    """TTFT, TPOT (of answers longer than a token) and E2E, seconds: mean and percentiles."""
     import numpy as np
 
-    longer = [outcome for outcome in outcomes if outcome.output > 1]
+    every = list(outcomes)
+    longer = [outcome for outcome in every if outcome.output > 1]
     table = {}
-    for name in ("ttft", "tpot", "e2e"):
-        found = np.array([getattr(outcome, name) for outcome in longer])
+    for name, those in (("ttft", every), ("tpot", longer), ("e2e", every)):
+        if not those:
+            continue
+        found = np.array([getattr(outcome, name) for outcome in those])
         table[f"{name}_mean"] = float(found.mean())
         for percent in PERCENTILES:
             table[f"{name}_p{percent}"] = float(np.percentile(found, percent))

@@ -17,7 +17,8 @@ class Outcome(NamedTuple):
     ttft: float
     e2e: float
     output: int
-    cached: int
+    cached: int | None
+    """Prompt tokens that hit; None where that was not recorded."""
 
     @property
     def tpot(self) -> float:
@@ -44,9 +45,11 @@ class Observed(Silent):
 
     def __init__(self, slowness: float = 1.0) -> None:
         self.requests: dict[int, Outcome] = {}
-        self.gaps: list[tuple[float, int, float]] = []
-        """Seconds between tokens, how often, and when."""
+        self.torn: list[tuple[float, float]] = []
+        """Seconds between tokens before and after a preemption, and when."""
         self.stretches: list[Stretch] = []
+        self.refused: dict[int, str] = {}
+        """Why a request was not served, by row."""
         self._preempted: dict[int, int] = {}
         self._second = PICOSECONDS / slowness
 
@@ -58,13 +61,11 @@ class Observed(Silent):
         self._preempted[leap.replica] = leap.preemptions
         state = (usage, leap.waiting, leap.running, sum(self._preempted.values()))
         self.stretches.append(Stretch(start, end, leap.steps, decodes, *state))
-        if decodes:
-            self.gaps.append(((end - start) / leap.steps, decodes * leap.steps, end))
 
     def gap(self, picoseconds: int) -> None:
         """Note a gap that a preemption tore."""
         now = self.stretches[-1].end if self.stretches else 0.0
-        self.gaps.append((picoseconds / self._second, 1, now))
+        self.torn.append((picoseconds / self._second, now))
 
     def finished(self, sequence: Sequence, replica: int) -> None:
         """Note what its client saw."""
@@ -80,5 +81,11 @@ class Observed(Silent):
         )
 
     def rejected(self, request: Request, replica: int, arrival: int, reason: str) -> None:
-        """A request that the engine served cannot be refused."""
-        raise TraceError(f"request {request.row}: {reason}, yet the engine has served it")
+        """Note a request that the engine cannot serve."""
+        self.refused[request.row] = reason
+
+    def outcome(self, row: int) -> Outcome:
+        """What the client of a request saw; a TraceError if it was refused."""
+        if row in self.refused:
+            raise TraceError(f"request {row}: {self.refused[row]}, yet the engine has served it")
+        return self.requests[row]

@@ -65,7 +65,7 @@ def rows(path: Path, recording: Mapping[str, Any], field: str) -> list[Any]:
     """A table of a recording: a list that is not empty."""
     table = recording.get(field)
     if not isinstance(table, list) or not table:
-        raise TraceError(f"{path}: {field} is missing or empty; accepted: a list of requests")
+        raise TraceError(f"{path}: {field} is missing or empty; accepted: a list")
     return table
 
 
