@@ -170,6 +170,7 @@ def test_defences_are_read_by_name_and_value() -> None:
         (["--defences", "none:1"], "takes no value"),
         (["--probes", "41"], "--probes is 41; accepted: an even number from 40"),
         (["--lag", "-1"], "--lag is -1"),
+        (["--max-model-len", "900"], "only 0 probes of 1024 tokens could be served"),
         (["--isolation", "user"], "accepted: --defences salt:user"),
     ],
 )

@@ -51,10 +51,6 @@ def leakage(
             f"--isolation {scenario.isolation} is a defence here; accepted: --defences "
             f"salt:{scenario.isolation}"
         )
-    if trace == "-":
-        raise ConfigError(
-            "leakage replays the trace several times: give a file, not standard input"
-        )
     require_simulated(scenario, "kvsim leakage")
     probing = Probing(probes, probe_tokens, lag)
     found = study(Question(scenario, trace, read_defences(defences), probing))

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from kvsim.compose import simulate, trace_options
+from kvsim.errors import ConfigError
 from kvsim.leakage.defences import Defence
 from kvsim.leakage.observer import advantage, auc, observations_needed
 from kvsim.leakage.probes import FEWEST, Probing, Watched, watched
 from kvsim.scenario import Scenario
-from kvsim.workload import open_trace
+from kvsim.workload import Trace, open_trace
 from kvsim.workload.isolation import Isolation, isolated
 
 if TYPE_CHECKING:
@@ -91,18 +92,24 @@ def study(question: Question) -> Leakage:
     findings = []
     for name, defence in question.defences.items():
         if defence.isolation not in replays:
-            replays[defence.isolation] = _replayed(question, scenario, seen, defence.isolation)
+            replays[defence.isolation] = _replayed(opened, scenario, seen, defence.isolation)
         findings.append(_finding(name, defence, replays[defence.isolation], seen, scenario.seed))
     return Leakage(seen.tokens, findings)
 
 
 def _replayed(
-    question: Question, scenario: Scenario, seen: Watched, isolation: Isolation
+    opened: Trace, scenario: Scenario, seen: Watched, isolation: Isolation
 ) -> RequestTable:
-    """What everybody met who was served."""
-    requests = isolated(seen.requests, isolation, question.trace)
-    result = simulate(scenario, question.trace, watch=lambda _: requests)
-    return result.requests.served()
+    """What everybody met who was served. ConfigError if too few probes were."""
+    requests = isolated(seen.requests, isolation, opened.name)
+    served = simulate(scenario, opened, watch=lambda _: requests).requests.served()
+    probes = len(served.where(np.isin(served.row, [*seen.repeats, *seen.controls])))
+    if probes < len(seen.repeats) + len(seen.controls):
+        raise ConfigError(
+            f"{opened.name}: only {probes} probes of {seen.tokens} tokens could be served; accepted: a "
+            "deployment that serves them all, or a shorter --probe-tokens"
+        )
+    return served
 
 
 def _finding(
