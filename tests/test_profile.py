@@ -343,10 +343,22 @@ BREAK: dict[str, Callable[[dict[str, Any]], object]] = {
     "axes": lambda data: data["axes"].pop("gemm"),
     "columns of one length": lambda data: data["tables"]["gemm"][0]["median"].pop(),
     "ascending": lambda data: data["tables"]["gemm"][0]["x"].reverse(),
-    "p10 <= median": lambda data: data["tables"]["gemm"][0].update(
+    "p10 <= median": lambda data: data["tables"]["gemm"][0]["median"].__setitem__(0, 1e-3),
+    "gemm[0].median": lambda data: data["tables"]["gemm"][0].update(
         median=[float("nan")] * len(data["tables"]["gemm"][0]["x"])
     ),
     "1 values": lambda data: data["tables"]["rope"][0]["at"].append(3),
+    "runs[0].date": lambda data: data["runs"][0].pop("date"),
+    "clocks_mhz.decodes": lambda data: data["runs"][0]["clocks_mhz"].update(decodes="fast"),
+    "axes.rope": lambda data: data["axes"].update(rope=[1, "tokens"]),
+    "not empty": lambda data: data["tables"].update(rope=[]),
+    "lists: at": lambda data: data["tables"]["rope"][0].update(at=None),
+    "gemm[0].x": lambda data: data["tables"]["gemm"][0]["x"].__setitem__(0, "one"),
+    "gemm[0].p90": lambda data: data["held_out"]["gemm"][0]["p90"].__setitem__(0, None),
+    "gemm[0].repeats": lambda data: data["tables"]["gemm"][0]["repeats"].__setitem__(0, [3]),
+    "dtype": lambda data: data["tables"]["gemm"][0]["at"].__setitem__(0, 16),
+    "at, n": lambda data: data["tables"]["gemm"][0]["at"].__setitem__(1, -256),
+    "at, k": lambda data: data["held_out"]["gemm"][0]["at"].__setitem__(2, [1024]),
 }
 
 

@@ -59,6 +59,16 @@ def test_a_smaller_cache_is_read_faster(capsys) -> None:
     assert attention("fp8") < attention("bf16")
 
 
+@pytest.mark.parametrize("batch", ["64x4096", "1x20000", "4x100"])
+def test_blocks_larger_than_any_that_was_timed_take_as_long_as_the_largest(capsys, batch) -> None:
+    def attention(block_size: int) -> tuple[float, str]:
+        found = printed(capsys, "--block-size", str(block_size), "--decode", batch)
+        part = next(p for p in found["operators"] if p["name"] == "decode attention")
+        return part["ms"], part["provenance"]
+
+    assert attention(65_536) == (attention(256)[0], "extrapolated")
+
+
 def test_another_gpu_is_projected(capsys) -> None:
     found = printed(capsys, "--gpu", "b200", "--decode", "8x1000")
     assert found["label"] == "projected from h200"
@@ -87,6 +97,8 @@ def test_the_table_names_every_operator_and_the_total(capsys) -> None:
         (["--decode", "1x1", "--gpu", "h201"], "h200"),
         (["--decode", "1x1", "--kv-cache-dtype", "fp9"], "fp9"),
         (["--decode", "1x1", "--tensor-parallel-size", "3"], "tensor parallel"),
+        (["--decode", "1x1", "--block-size", "0"], "--block-size"),
+        (["--decode", "1x1", "--block-size", "70000"], "--block-size"),
     ],
 )
 def test_a_mistake_is_one_line(capsys, arguments: list[str], named: str) -> None:

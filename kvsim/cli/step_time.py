@@ -32,7 +32,7 @@ def step_time(
     weight_dtype: Annotated[
         str, typer.Option(help="auto (as released), bfloat16, fp8, int8, int4, nvfp4, mxfp4.")
     ] = "auto",
-    block_size: Annotated[int, typer.Option(help="Tokens in a KV block.")] = 16,
+    block_size: Annotated[int, typer.Option(min=1, max=65_536, help="Tokens in a KV block.")] = 16,
     profile: Annotated[str, typer.Option(help="Profile by name, or a file.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

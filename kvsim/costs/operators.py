@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
+from kvsim.costs.schema import NAMES, check_profile
 from kvsim.errors import ConfigError, unknown
 
 SHIPPED = Path(__file__).parent / "profiles"
-SCHEMA_VERSION = 1
 
 Provenance = Literal["measured", "interpolated", "extrapolated", "projected"]
 ORDER: tuple[Provenance, ...] = ("measured", "interpolated", "extrapolated", "projected")
 """From the most to the least certain."""
-NAMES = {"kernel", "dtype", "kv_dtype", "kind", "mode"}
-"""Axes whose values are names; between names nothing lies."""
 SCATTERED = {"moe"}
 """Tables whose places are no grid: only times at these very places."""
 TILES = {
@@ -31,10 +29,11 @@ TILES = {
     "prefill_attention": ("new", 64),
 }
 """Axes along which a kernel works in whole tiles: sizes beyond one are rounded up before a look."""
+FLAT = {"block_size"}
+"""Axes along which nothing changes beyond the largest size: a block of 256 already fills whole tiles."""
 STREAMED = {"rms_norm", "rope", "silu_mul", "embedding", "kv_write"}
 """Tables of operators that take their time from the bytes of all rows: between two widths, times are
 compared where the batches are equally large."""
-POINT = ("x", "median", "p10", "p90", "repeats")
 
 Place = tuple[int | str, ...]
 
@@ -167,8 +166,10 @@ class Table:
         if axis in NAMES or isinstance(value, str) or self.name in SCATTERED:
             raise ConfigError(f"the profile has no {self.name} of {axis} {value!r}")
         known, streamed = sorted(node), self.name in STREAMED
-        if len(known) == 1 or value < known[0]:
-            found = self._find(node[known[0]], depth + 1, place, x)
+        flat = axis in FLAT and value > known[-1]
+        if len(known) == 1 or value < known[0] or flat:
+            nearest = known[-1] if flat else known[0]
+            found = self._find(node[nearest], depth + 1, place, x)
             return found._replace(provenance="extrapolated")
         i = min(bisect_left(known, value), len(known) - 1)
         low, high = (
@@ -254,48 +255,6 @@ def _read(path: Path) -> Profile:
 def shipped() -> list[str]:
     """Names of the shipped profiles."""
     return sorted(path.stem for path in SHIPPED.glob("*.json"))
-
-
-def check_profile(data: Any, source: str) -> None:
-    """Raise a ConfigError that names what is wrong with a profile."""
-
-    def refuse(field: str, seen: object, accepted: str) -> ConfigError:
-        return ConfigError(f"{source}: {field} is {str(seen)[:60]!r}: expected {accepted}")
-
-    if not isinstance(data, dict):
-        raise refuse("the file", type(data).__name__, "an object")
-    if data.get("schema_version") != SCHEMA_VERSION:
-        raise refuse("schema_version", data.get("schema_version"), str(SCHEMA_VERSION))
-    kinds = {"gpu": str, "complete": bool, "runs": list, "axes": dict, "tables": dict,
-             "held_out": dict}  # fmt: skip
-    for field, kind in kinds.items():
-        if not isinstance(data.get(field), kind):
-            raise refuse(field, data.get(field), f"a {kind.__name__}")
-    for part in ("tables", "held_out"):
-        for name, series in data[part].items():
-            if name not in data["axes"]:
-                raise refuse(f"{part}.{name}", "without axes", "its axes under 'axes'")
-            for i, one in enumerate(series):
-                check_series(one, len(data["axes"][name]), f"{part}.{name}[{i}]", refuse)
-
-
-def check_series(
-    one: Any, axes: int, where: str, refuse: Callable[[str, object, str], ConfigError]
-) -> None:
-    """Raise for a series whose parts do not fit together or whose times are none."""
-    if not isinstance(one, dict) or {"at", *POINT} - set(one):
-        raise refuse(where, one, f"an object of at, {', '.join(POINT)}")
-    if len(one["at"]) != axes - 1:
-        raise refuse(f"{where}.at", one["at"], f"{axes - 1} values")
-    if not one["x"] or len({len(one[name]) for name in POINT}) != 1:
-        raise refuse(where, [len(one[name]) for name in POINT], "columns of one length, not 0")
-    if any(b <= a for a, b in zip(one["x"], one["x"][1:], strict=False)):
-        raise refuse(f"{where}.x", one["x"], "ascending numbers")
-    for low, middle, high in zip(one["p10"], one["median"], one["p90"], strict=True):
-        if not 0 < low <= middle <= high < 1e9:
-            raise refuse(
-                f"{where}: p10, median, p90", (low, middle, high), "0 < p10 <= median <= p90"
-            )
 
 
 def isotonic(values: Sequence[float]) -> list[float]:
