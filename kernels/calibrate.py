@@ -23,6 +23,7 @@ import triton
 from triton.errors import TritonError
 
 from kvsim.catalog.hardware import load_gpu
+from kvsim.costs.schema import SCHEMA_VERSION, check_profile
 from kvsim.errors import ConfigError, unknown
 
 from .operators import SOURCES
@@ -35,7 +36,6 @@ from .operators.machine import sustained
 from .operators.series import AXES, Scope, Series, Source
 from .operators.timing import Stopwatch, Timing
 
-SCHEMA_VERSION = 1
 SAVE_EVERY = 5.0
 """Seconds between two writes of the file."""
 WORKERS = 12
@@ -67,7 +67,7 @@ def calibrate(
         )
     began = time.perf_counter()
     profile = started(out, catalog_name(gpu, device), scope, resume)
-    run = {"command": " ".join(["kvsim calibrate", *sys.argv[1:]]), **describe(device)}
+    run = {"command": " ".join(["kvsim", *sys.argv[1:]]), **describe(device)}
     profile["runs"].append(run)
     if device == "cuda":
         compile_ahead(scope, [source.__name__ for source in families])
@@ -114,10 +114,7 @@ def catalog_name(gpu: str | None, device: str) -> str:
 def started(out: Path, gpu: str, scope: Scope, resume: bool) -> Profile:
     """A new profile, or the unfinished one in ``out``."""
     if resume and out.exists():
-        profile: Profile = json.loads(out.read_text(encoding="utf-8"))
-        if profile.get("gpu") != gpu or profile.get("schema_version") != SCHEMA_VERSION:
-            raise ConfigError(f"{out}: not a profile of {gpu} in version {SCHEMA_VERSION}")
-        return profile
+        return unfinished(out, gpu)
     return {
         "schema_version": SCHEMA_VERSION,
         "gpu": gpu,
@@ -130,6 +127,18 @@ def started(out: Path, gpu: str, scope: Scope, resume: bool) -> Profile:
         "tables": {},
         "held_out": {},
     }
+
+
+def unfinished(out: Path, gpu: str) -> Profile:
+    """The profile in ``out``; ConfigError if it is none, or another GPU's."""
+    try:
+        profile: Profile = json.loads(out.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{out}: not a profile: {error}") from None
+    check_profile(profile, str(out))
+    if profile["gpu"] != gpu:
+        raise ConfigError(f"{out}: gpu is {profile['gpu']!r}: expected {gpu!r}, which is measured")
+    return {**profile, "complete": False}
 
 
 def describe(device: str) -> dict[str, Any]:
@@ -184,7 +193,9 @@ def measure(
         for held_out in (False, True):
             tables = profile["held_out" if held_out else "tables"]
             for series in source(arena, scope, held_out):
-                profile["failed"] += run_series(tables, series, watch)
+                tried = tuple(f"{series.operator} {series.at} {x}: " for x in series.xs)
+                before = [line for line in profile["failed"] if not line.startswith(tried)]
+                profile["failed"] = before + run_series(tables, series, watch)
                 if time.perf_counter() - saved > SAVE_EVERY:
                     save(profile, out)
                     saved = time.perf_counter()

@@ -13,6 +13,7 @@ import pytest
 from kvsim.cli.app import run
 from kvsim.costs.accuracy import checks
 from kvsim.costs.operators import Profile
+from kvsim.errors import ConfigError
 
 
 def test_calibrating_refuses_what_it_cannot_do_in_one_line(
@@ -32,6 +33,20 @@ def test_calibrating_refuses_what_it_cannot_do_in_one_line(
     assert taken.read_text() == "{}"
 
 
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", "{}", '{"gpu": "cpu", "schema_version": 1}', "\x00"]
+)
+def test_a_file_that_holds_no_profile_is_not_gone_on_with(text: str, tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="the gpu extra is not installed")
+    from kvsim.kernels.calibrate import started
+
+    path = tmp_path / "p.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"p\.json: "):
+        started(path, "cpu", "tiny", resume=True)
+    assert path.read_text() == text
+
+
 @pytest.fixture(scope="module")
 def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A profile of next to nothing, by Triton's interpreter; twice, the second time resumed."""
@@ -39,7 +54,7 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("triton", reason="the gpu extra is not installed")
     path = tmp_path_factory.mktemp("calibration") / "tiny.json"
     # The interpreter is chosen when Triton is imported, so this needs a process of its own.
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     for extra in ([], ["--resume"]):
         command = [sys.executable, "-m", "kvsim", "calibrate", "--device", "cpu"]
         subprocess.run(

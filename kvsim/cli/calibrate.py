@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -42,6 +43,8 @@ def calibrate(
         raise ConfigError(f"--out {out}: there is no folder {out.parent}")
     if out.exists() and not resume:
         raise ConfigError(f"--out {out}: exists; give --resume to go on with it, or another name")
+    if device == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
     try:
         from kvsim.kernels.calibrate import calibrate as measure
     except ImportError as error:
