@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 
-from kvsim.errors import ConfigError, unknown
+from kvsim.errors import CapacityError, ConfigError, unknown
 from kvsim.execution.decoder import Decoder
 from kvsim.execution.engine import Engine
 from kvsim.execution.fused import Kernels
@@ -16,7 +17,7 @@ from kvsim.execution.graphs import GraphedEngine
 from kvsim.execution.memory import KVMemory
 from kvsim.execution.operators import Operators, References
 from kvsim.execution.replica import Executed
-from kvsim.execution.shape import shape_of
+from kvsim.execution.shape import Shape, shape_of
 from kvsim.execution.verify import Verifier
 from kvsim.layout import KVLayout
 from kvsim.memory.block_table import Mapped
@@ -49,6 +50,7 @@ class Execution:
         self._device = device_of(executor)
         self._layout = layout
         self._shape = shape_of(layout.model)
+        check_weights(self._shape, self._device)
         self._seats, self._seed = seats, seed
         self._witness = Verifier if verify else None
         self._engines: list[Engine] = []
@@ -102,6 +104,17 @@ class Execution:
                     "tolerance": witness.tolerance,
                 }
         return found
+
+
+def check_weights(shape: Shape, device: Device) -> None:
+    """CapacityError for weights beyond the host's memory, which would end the process untold."""
+    needed = shape.parameters * device.dtype.itemsize
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if device.name == "cpu" and needed > there:
+        raise CapacityError(
+            f"--executor cpu: {needed / 2**30:.1f} GiB of weights do not fit in {there / 2**30:.1f} GiB "
+            "of memory: take a smaller --model"
+        )
 
 
 def device_of(executor: str) -> Device:

@@ -26,6 +26,12 @@ class Shape:
         """Outputs of the product for queries, keys and values."""
         return (self.heads + 2 * self.kv_heads) * self.head_dim
 
+    @property
+    def parameters(self) -> int:
+        """Weights of all products, and the embedding."""
+        layer = self.projected + self.heads * self.head_dim + 3 * self.inner
+        return self.hidden * (2 * self.vocab + self.layers * layer)
+
 
 def shape_of(model: ModelSpec) -> Shape:
     """The sizes of a catalog model; ConfigError if its layers are of a kind that is not executed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,15 @@ import pytest
 torch = pytest.importorskip("torch", reason="executing a model needs the gpu extra")
 pytest.importorskip("triton", reason="executing a model needs the gpu extra")
 
+from kvsim.catalog.models import load_model  # noqa: E402
 from kvsim.cli.app import run  # noqa: E402
 from kvsim.compose import simulate  # noqa: E402
 from kvsim.core import Request, Sequence  # noqa: E402
 from kvsim.errors import CapacityError, ConfigError, VerificationError  # noqa: E402
 from kvsim.execution import assembly  # noqa: E402
-from kvsim.execution.assembly import DEVICES, Execution  # noqa: E402
+from kvsim.execution.assembly import DEVICES, Execution, check_weights  # noqa: E402
 from kvsim.execution.fused import Kernels  # noqa: E402
+from kvsim.execution.shape import shape_of  # noqa: E402
 from kvsim.layout import KVLayout  # noqa: E402
 from kvsim.memory.mapped import MAPPED  # noqa: E402
 from kvsim.memory.mapped_paged import MappedPaged  # noqa: E402
@@ -196,8 +199,6 @@ def served(engine: Any, pool: Any, sequences: list[Sequence], steps: int) -> Non
 @pytest.mark.parametrize("kind", [MappedPaged, MappedRadix])
 @pytest.mark.parametrize("copies", [True, False], ids=["copied", "forgotten"])
 def test_forks_write_to_copies_of_their_own(model: str, kind: Any, copies: bool) -> None:
-    from kvsim.catalog.models import load_model
-
     pool = kind(20, block_size=8) if kind is MappedPaged else kind(160, page_size=8)
     layout = KVLayout(load_model(model))
     execution = Execution("cpu", layout, seats=4, seed=1, verify=True)
@@ -298,6 +299,14 @@ def test_verify_without_an_executor_is_refused(model: str, busy: str) -> None:
 def test_memory_that_is_not_there_is_refused(model: str, busy: str) -> None:
     with pytest.raises(CapacityError, match="GiB cannot be allocated on cpu"):
         simulate(scenario(model, allocator="contiguous", num_gpu_blocks_override=10**9), busy)
+
+
+def test_weights_that_no_host_can_hold_are_refused_before_any_is_made(model: str) -> None:
+    """Linux would promise the memory and end the process once it is used."""
+    small = shape_of(load_model(model))
+    check_weights(small, DEVICES["cpu"])
+    with pytest.raises(CapacityError, match=r"GiB of weights do not fit in .* a smaller --model"):
+        check_weights(replace(small, layers=10**12), DEVICES["cpu"])
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
