@@ -1,4 +1,4 @@
-"""Allocators that map or carve memory on demand: vAttention's page groups and slabs of size classes."""
+"""Allocators that map or carve memory on demand: page groups, pages of blocks, slabs of size classes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kvsim.compose import deploy, kv_tensors
 from kvsim.core import NO_MATCH, PICOSECONDS, Request, Sequence
 from kvsim.errors import CapacityError, ConfigError
 from kvsim.layout import KVLayout
+from kvsim.memory.kvcached import KvCached
 from kvsim.memory.reservation import RESERVATIONS
 from kvsim.memory.slab import Slab
 from kvsim.memory.vattention import VAttention
@@ -107,6 +108,81 @@ def test_a_group_that_holds_no_token_is_refused() -> None:
         VAttention(1 << 20, page_group=KIB)
     with pytest.raises(CapacityError, match="no group of 1024 tokens"):
         VAttention(1000)
+
+
+# kvcached.
+
+PAGES = 32
+"""Of 128 blocks: 4,096 blocks of 16 KiB in each of the two tensors of 8 layers, 1 GiB in all."""
+
+
+def filled(selection: str) -> tuple[KvCached, list[Sequence]]:
+    """Each block held by a sequence of its own, in the order of the blocks."""
+    memory = KvCached(
+        128 * PAGES + 1,
+        slot_bytes=16 * KIB,
+        tensors=16,
+        max_cached_tokens=1 << 20,
+        selection=selection,  # type: ignore[arg-type]
+        reserved_pages=0,
+    )
+    assert memory.page_blocks == 128
+    rows = [Sequence(Request(row, 0.0, 16, 1, [row], 16), 0) for row in range(128 * PAGES)]
+    assert all(memory.admit(one, memory.match(one), 16) for one in rows)
+    return memory, rows
+
+
+def test_blocks_pin_few_pages_when_they_are_packed_and_all_when_they_are_spread() -> None:
+    pinned = []
+    for kept in (range(256), range(0, 4096, 16)):
+        memory, rows = filled("page")
+        for row in set(range(4096)) - set(kept):
+            memory.free(rows[row], 16, finished=True)
+        memory.trim(4096 - 256)
+        memory.check()
+        pinned.append(memory.pages)
+    assert pinned == [2, 32]
+
+
+@pytest.mark.parametrize(
+    ("selection", "stride", "published"),
+    [("page", stride, 0.88) for stride in (1, 2, 4, 8)]
+    + [("age", 1, 0.84), ("age", 2, 0.75), ("age", 4, 0.50), ("age", 8, 0.03)],
+)
+def test_what_3584_of_4096_cached_blocks_give_back_is_what_the_repository_says(
+    selection: str, stride: int, published: float
+) -> None:
+    memory, rows = filled(selection)
+    for first in range(stride):  # neighbours in age lie a stride apart
+        for row in rows[first::stride]:
+            memory.free(row, 16, finished=True)
+    memory.trim(3584)
+    memory.check()
+    given_back = (PAGES - memory.pages) / PAGES  # GiB
+    assert given_back == pytest.approx(published, abs=1.2 / PAGES)  # a page and rounding
+    assert memory.evictions == 3584
+
+
+def test_no_more_stays_cached_than_the_limit() -> None:
+    bounded = {"name": "kvcached", "max_cached_tokens": 2000}
+    hits = [
+        simulate(Scenario(allocator=allocator, workload={"limit": 60}), CHAT).summary
+        for allocator in ("paged", "kvcached", bounded)
+    ]
+    paged, usual, few = (one["prefix_cache_hit_rate"] for one in hits)
+    assert paged >= usual > few > 0  # type: ignore[operator]
+
+
+def test_pages_are_mapped_once_and_stay_in_reserve() -> None:
+    memory = KvCached(4097, mapping="synchronous", reserved_pages=4, max_cached_tokens=0)
+    one = sequence(5 * memory.page_blocks * 16)
+    assert memory.admit(one, memory.match(one), one.num_tokens)
+    assert memory.waits() == 5 * 64 * 230_500_000
+    memory.free(one, one.num_tokens, finished=True)
+    assert (memory.pages, memory.mapped) == (0, 4)
+    again = sequence(5 * memory.page_blocks * 16)
+    assert memory.admit(again, memory.match(again), again.num_tokens)
+    assert memory.waits() == 64 * 230_500_000  # one more than the reserve
 
 
 # Slabs.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvsim.memory.buddy import Buddy
 from kvsim.memory.contiguous import Contiguous
+from kvsim.memory.kvcached import KvCached
 from kvsim.memory.paged import Paged
 from kvsim.memory.radix import Radix
 from kvsim.memory.slab import Slab
@@ -16,5 +17,6 @@ ALLOCATORS: dict[str, type[Allocator]] = {
     "paged": Paged,
     "radix": Radix,
     "vattention": VAttention,
+    "kvcached": KvCached,
     "slab": Slab,
 }

@@ -216,5 +216,12 @@ class UnhashedFirst(FreeQueue):
         self._link(self._ends.prev if extent.cached else self._ends, extent)
         self._count(extent.end - extent.start, extent.cached)
 
+    def hashed(self) -> Iterator[Extent]:
+        """The extents that can be hit, the last released first: they stand behind all others."""
+        extent = self._ends.prev
+        while extent.cached:
+            yield extent
+            extent = extent.prev
+
 
 FREE_QUEUES: dict[str, type[FreeQueue]] = {"vllm-0.23": FreeQueue, "vllm-0.33": UnhashedFirst}
