@@ -228,6 +228,12 @@ def test_another_gpu_is_known_less_well(shared: Path) -> None:
     assert tpot.inside
 
 
+def test_mixtures_of_experts_are_known_less_well(code8: Recording, tmp_path: Path) -> None:
+    dense = validated(code8, tmp_path).run.setup.step_doubt
+    code8["info"]["engine_args"]["model"] = "dsv2lite"
+    assert validated(code8, tmp_path).run.setup.step_doubt > 2 * dense
+
+
 def test_a_bench_folder_that_lacks_something_is_refused_in_one_line(tmp_path: Path) -> None:
     meta = tmp_path / "RTX4090" / "model" / "vllm" / "meta.json"
     meta.parent.mkdir(parents=True)

@@ -29,6 +29,8 @@ class Engine(NamedTuple):
     """Constants of its iterations."""
     step_doubt: float
     """Relative error of step times that was seen on runs which nothing was fitted to."""
+    step_doubt_experts: float
+    """The same of models with routed experts, whose constants were set by hand."""
 
 
 def engine_names() -> list[str]:
