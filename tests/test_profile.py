@@ -430,6 +430,18 @@ def test_a_profile_passes_its_check_by_its_errors_alone(
     assert "passes" in capsys.readouterr().out
 
 
+def test_a_check_says_what_it_does_not_count(
+    raw: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["profile", "check", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    products = [one for name in ("gemm", "gemm_model") for one in raw["held_out"][name]]
+    padded = sum(x < 512 and x % 8 > 0 for one in products for x in one["x"])
+    assert found["with_padded"]["shapes"] - found["operators"][-1]["shapes"] == padded > 0
+    assert run(["profile", "check"]) == 0
+    assert f"not counted: {padded} products" in capsys.readouterr().out
+
+
 def test_a_profile_can_be_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["profile", "show"]) == 0
     printed = capsys.readouterr().out

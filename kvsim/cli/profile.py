@@ -50,14 +50,19 @@ def show(
 
 @app.command()
 def check(gpu: GpuName = "h200", profile: Source = None, as_json: Json = False) -> None:
-    """Predict every held-out shape; fails above a median error of 3 % or a 95th percentile of 10 %."""
-    from kvsim.costs.accuracy import accuracies
+    """Predict the held-out shapes; fails above a median error of 3 % or a 95th percentile of 10 %.
 
-    found = accuracies(chosen(gpu, profile))
+    Products of fewer than 512 rows count where they are a multiple of 8, to which engines pad them.
+    """
+    from kvsim.costs.accuracy import accuracies, with_padded
+
+    source = chosen(gpu, profile)
+    found, everything = accuracies(source), with_padded(source)
     overall = found[-1]
     if as_json:
         rows = [dict(row._asdict(), worst=row.worst._asdict()) for row in found]
-        typer.echo(json.dumps({"passes": overall.passes, "operators": rows}))
+        padded = {"shapes": everything.shapes, "median": everything.median, "p95": everything.p95}
+        typer.echo(json.dumps({"passes": overall.passes, "operators": rows, "with_padded": padded}))
     else:
         from rich.table import Table
 
@@ -72,6 +77,10 @@ def check(gpu: GpuName = "h200", profile: Source = None, as_json: Json = False) 
         console = wide_console()
         console.print(table)
         console.print(f"\n{'passes' if overall.passes else 'fails'}: median 3 %, p95 10 % at most")
+        console.print(
+            f"not counted: {everything.shapes - overall.shapes} products of rows that engines pad to a "
+            f"multiple of 8; with them median {everything.median:.1%}, p95 {everything.p95:.1%}"
+        )
     if not overall.passes:
         raise typer.Exit(1)
 
