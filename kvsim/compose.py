@@ -17,10 +17,12 @@ from kvsim.core import Request
 from kvsim.costs import COST_MODELS
 from kvsim.costs.hostlink import HostLink
 from kvsim.errors import CapacityError, ConfigError
+from kvsim.grouping import page_plan
 from kvsim.layout import KVLayout, pipeline_stages
 from kvsim.memory import ALLOCATORS
 from kvsim.memory.block_table import Mapped
 from kvsim.memory.eviction import MakePolicy, queue_of
+from kvsim.memory.hybrid import Hybrid
 from kvsim.memory.mapped import MAPPED
 from kvsim.memory.offloaded import Offloaded
 from kvsim.memory.reservation import RESERVATIONS, ReservationRule
@@ -124,7 +126,15 @@ def described(deployed: Deployment) -> Described:
     slots = getattr(allocators[0], "block_size", None) or getattr(allocators[0], "page_size", None)
     evictions = sum(allocator.evictions for allocator in allocators)
     swapped = sum(getattr(one.scheduler, "swapped_tokens", 0) for one in deployed.replicas)
-    return Described(slots or 1, evictions, deployed.cost_label, swapped)
+    return Described(slots or 1, evictions, deployed.cost_label, swapped, groups_of(allocators))
+
+
+def groups_of(allocators: list[Allocator]) -> dict[str, float] | None:
+    """The highest share of a pool that each kind of layers held, if they have blocks of their own."""
+    peaks = [one.peaks() for one in allocators if isinstance(one, Hybrid)]
+    if not peaks:
+        return None
+    return {name: max(peak[name] for peak in peaks) for name in peaks[0]}
 
 
 def deploy(
@@ -158,6 +168,8 @@ def deploy(
         layout=layout, gpu=gpu
     )
     resources = pool(scenario, layout, gpu)
+    if "page_plan" in allocator.asks:
+        resources |= pages(scenario, layout, gpu)
     preemption = planned("preemption", Preemption, PREEMPTIONS, scenario.preemption, {})
     link = (
         None if "moves" not in preemption.asks else link_to_host(scenario, layout, gpu, cost_model)
@@ -444,6 +456,13 @@ def pool(scenario: Scenario, layout: KVLayout, gpu: Gpu) -> dict[str, object]:
         "num_slots": slots,
         "reservation": rule.build(max_tokens=longest),
     }
+
+
+def pages(scenario: Scenario, layout: KVLayout, gpu: Gpu) -> dict[str, object]:
+    """The same memory in pages that groups of layers share, each of its own blocks."""
+    plan = page_plan(layout, scenario.block_size)
+    held = memory_plan(scenario, layout, gpu).kv_pool // plan.page_bytes
+    return {"page_plan": plan, "num_pages": scenario.num_gpu_blocks_override or held}
 
 
 def make_router(scenario: Scenario, settings: Mapping[str, object]) -> Router:

@@ -32,6 +32,7 @@ MAY_IMPORT = {
     "catalog": FOUNDATION,
     "layout": FOUNDATION | {"catalog"},
     "sizing": FOUNDATION | {"catalog", "layout"},
+    "grouping": FOUNDATION | {"catalog", "layout", "memory"},
     "costs": FOUNDATION | {"catalog", "layout"},
     "simulation": TABLES,
     "analysis": TABLES | {"slo"},

@@ -163,7 +163,7 @@ def test_a_fork_shares_full_blocks_and_names_the_one_to_copy(page: int) -> None:
     pool.check()
 
 
-SIMULATED_ONLY = {"kvcached", "slab", "vattention"}
+SIMULATED_ONLY = {"hybrid", "kvcached", "slab", "vattention"}
 """Allocators that do not drive real memory; vAttention's ranges are contiguous in virtual memory only."""
 
 

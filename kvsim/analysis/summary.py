@@ -33,6 +33,8 @@ class Deployment(NamedTuple):
     """Label of the cost model: ``analytic``, ``fixed``, ``measured ...``."""
     swapped_tokens: int = 0
     """Tokens whose KV was copied to the host or back, on all replicas."""
+    group_peaks: dict[str, float] | None = None
+    """Highest share of a pool that each kind of layers held, where kinds have blocks of their own."""
 
 
 def summarise(statistics: RunStatistics, engine: EngineRecord, deployment: Deployment) -> Summary:
@@ -47,6 +49,7 @@ def summarise(statistics: RunStatistics, engine: EngineRecord, deployment: Deplo
         "cost_model": deployment.cost_model,
         "percentiles": "exact" if _exact(statistics) else "histogram",
         **statistics.tenants.summary(),
+        **_groups(deployment),
     }
 
 
@@ -169,6 +172,11 @@ def _judgement(statistics: RunStatistics, engine: EngineRecord, memory: Summary)
         "verdict": found.name,
         "verdict_evidence": found.evidence,
     }
+
+
+def _groups(deployment: Deployment) -> Summary:
+    peaks = deployment.group_peaks
+    return {} if peaks is None else {"peak_kv_cache_usage_by_group": peaks}
 
 
 def _exact(statistics: RunStatistics) -> bool:

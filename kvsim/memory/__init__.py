@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvsim.memory.buddy import Buddy
 from kvsim.memory.contiguous import Contiguous
+from kvsim.memory.hybrid import Hybrid
 from kvsim.memory.kvcached import KvCached
 from kvsim.memory.paged import Paged
 from kvsim.memory.radix import Radix
@@ -16,6 +17,7 @@ ALLOCATORS: dict[str, type[Allocator]] = {
     "buddy": Buddy,
     "paged": Paged,
     "radix": Radix,
+    "hybrid": Hybrid,
     "vattention": VAttention,
     "kvcached": KvCached,
     "slab": Slab,

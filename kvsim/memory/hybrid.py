@@ -1,0 +1,289 @@
+"""Pages for hybrid models: every group of layers has blocks of its own, all from one pool."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from kvsim.core import Match, Sequence, Usage
+from kvsim.errors import CapacityError
+from kvsim.memory.group_cache import WHOLE, GroupCache
+from kvsim.memory.layer_groups import Full, PagePlan
+from kvsim.memory.layer_tables import Lease, Table
+from kvsim.memory.outlook import Outlook
+
+
+class Hybrid(GroupCache):
+    """Blocks by group of layers over one pool of equal pages, as vLLM manages hybrid models.
+
+    Full attention keeps every block, a sliding window and chunked attention those that the next token
+    reads, recurrent layers a state and its snapshot at the last block boundary. A prefix is hit as far
+    as all groups agree. Otherwise the rules are those of :class:`kvsim.memory.paged.Paged`. Source: vLLM
+    0.23.0 ``v1/core/kv_cache_coordinator.py``, ``single_type_kv_cache_manager.py``. There a sequence
+    gives up blocks just before it takes its next; here when it joins the decoders, of which then all
+    do so before any takes one.
+
+    ``num_pages`` pages; ``page_plan`` says which groups share them, without it all layers are of one group
+    of full attention. A slot is a token's place in the page of one group, so that a token takes as
+    many slots as there are groups that keep it. At most ``max_num_batched_tokens`` tokens of an
+    iteration stay beyond a window; without, prompts may come whole.
+    """
+
+    def __init__(
+        self,
+        num_pages: int,
+        page_plan: PagePlan | None = None,
+        *,
+        block_size: int = 16,
+        prefix_caching: bool = True,
+        max_num_batched_tokens: int | None = None,
+    ) -> None:
+        if num_pages < 2:
+            raise CapacityError(f"a pool of {num_pages} pages has no page to give: 2 at least")
+        groups = (Full(block_size),) if page_plan is None else page_plan.groups
+        super().__init__(num_pages, groups, prefix_caching=prefix_caching)
+        self._chunk = max_num_batched_tokens or WHOLE
+        self._leases: dict[Sequence, Lease] = {}
+        self._step = 0
+        self._joins = count()
+        self._decoders: dict[Lease, None] = {}
+        self._agenda: dict[int, dict[Lease, None]] = {}
+
+    def fits(self, tokens: int) -> bool:
+        """Whether a sequence of ``tokens`` tokens fits when it is alone in the pool."""
+        return sum(group.peak(tokens, self._chunk) for group in self.groups) < self.num_pages
+
+    def fits_group(self, sequence: Sequence, tokens: int) -> bool:
+        """Whether ``width`` sequences fit that share what full attention has of their prompt."""
+        width, pages = sequence.request.width, 0
+        for group in self.groups:
+            keeps = group.released_at(0) is None
+            shared = sequence.request.prompt_tokens // group.block_size if keeps else 0
+            pages += shared + width * (group.peak(tokens, self._chunk) - shared)
+        return pages < self.num_pages
+
+    # Room.
+
+    def admit(self, sequence: Sequence, match: Match, tokens: int, *, spare: int = 0) -> bool:
+        """Take the hit and room for ``tokens`` tokens, if all known tokens would fit."""
+        hits = match.handle or [Table(i, group) for i, group in enumerate(self.groups)]
+        tables, pages = [], -(-spare // self.block_size)
+        for hit in hits:
+            first = hit.first_of(match.tokens, tokens, self._chunk)
+            kept = [hit.pages[at] for at in range(first - hit.first, len(hit.pages))]
+            tables.append(Table(hit.index, hit.group, first, kept))
+            peak = hit.group.peak(sequence.num_tokens, self._chunk)
+            pages += max(peak - len(kept), tables[-1].wanting(first, tokens))
+            pages += sum(page not in self._refs for page in kept)
+        if pages > self._free:
+            return False
+        for table in tables:
+            for page in table.pages:
+                self._share(page, table.index)
+        lease = Lease(self._chain(sequence), tables, tokens)
+        self._fill(lease, tokens)
+        self._cache_prompt(lease, tokens)
+        self._leases[sequence] = sequence.kv = lease
+        return True
+
+    def _fill(self, lease: Lease, tokens: int) -> None:
+        """Take the pages that ``tokens`` tokens need."""
+        for table in lease.tables:
+            blocks = table.group.blocks(tokens)
+            while table.end < blocks:
+                table.pages.append(self._take(table.index))
+
+    def _shed(self, lease: Lease, start: int, tokens: int) -> None:
+        """Give up the pages that nothing from token ``start`` on reads; full ones stay cached."""
+        for table in lease.tables:
+            first = table.first_of(start, tokens, self._chunk)
+            leaving = table.leaving(first)
+            if leaving:
+                self._cache_full(lease, table, table.first + len(leaving), start)
+            for _ in leaving:
+                table.pages.popleft()
+            table.first = first
+            for page in reversed(leaving):
+                self._release(page, table.index)
+
+    def grow(self, sequence: Sequence, tokens: int) -> bool:
+        """Make room for ``tokens`` tokens in all: a longer prompt, or a decoder's next token."""
+        lease: Lease = sequence.kv
+        start = self._tokens(lease)
+        if lease.joined is not None and lease.due != self._step:
+            return True
+        outlook = Outlook(self._refs, self._free)
+        if not outlook.grows(lease.tables, start, tokens, self._chunk):
+            return False
+        self._shed(lease, start, tokens)
+        self._fill(lease, tokens)
+        if lease.joined is None:
+            lease.tokens = tokens
+            self._cache_prompt(lease, tokens)
+        else:
+            self._cancel(lease)
+            self._plan(lease, tokens, self._step + 1)
+        return True
+
+    def _tokens(self, lease: Lease) -> int:
+        return lease.tokens if lease.joined is None else lease.tokens + self._step - lease.joined
+
+    def fork(self, parent: Sequence, child: Sequence, tokens: int) -> bool:
+        """Let ``child`` go on from the parent's ``tokens`` computed tokens; False without room.
+
+        Full blocks are shared; a block that is partly filled and a state are copied at once.
+        """
+        lease: Lease = parent.kv
+        if sum(tokens % table.group.block_size > 0 for table in lease.tables) > self._free:
+            return False
+        chain = lease.chain.fork(next(self._owners), tokens // self.block_size)
+        tables = []
+        for table in lease.tables:
+            full = max(0, tokens // table.group.block_size - table.first)
+            shared = [table.pages[place] for place in range(full)]
+            for page in shared:
+                self._share(page, table.index)
+            tables.append(Table(table.index, table.group, table.first, shared))
+        twin = Lease(chain, tables, tokens)
+        self._fill(twin, tokens)
+        self._chains[child] = chain
+        self._leases[child] = child.kv = twin
+        return True
+
+    # Decoders.
+
+    def join(self, sequence: Sequence) -> None:
+        """From now on the sequence gains one token a step."""
+        lease: Lease = sequence.kv
+        self._shed(lease, lease.tokens, lease.tokens)
+        lease.joined, lease.order = self._step, next(self._joins)
+        self._decoders[lease] = None
+        self._plan(lease, lease.tokens, self._step)
+
+    def leave(self, sequence: Sequence, tokens: int) -> None:
+        """The sequence stops gaining tokens and keeps its pages."""
+        lease: Lease = sequence.kv
+        self._cancel(lease)
+        del self._decoders[lease]
+        lease.joined, lease.tokens = None, tokens
+
+    def _plan(self, lease: Lease, tokens: int, step: int) -> None:
+        """Note when a decoder that has ``tokens`` tokens at ``step`` next needs attention."""
+        wait = WHOLE
+        for table in lease.tables:
+            wait = min(wait, table.end * table.group.block_size - tokens)
+            gone = table.group.released_at(table.first)
+            if gone is not None:
+                wait = min(wait, gone - tokens)
+        lease.due = step + max(wait, 0)
+        self._agenda.setdefault(lease.due, {})[lease] = None
+
+    def _cancel(self, lease: Lease) -> None:
+        due = self._agenda[lease.due]
+        del due[lease]
+        if not due:
+            del self._agenda[lease.due]
+
+    def room(self, steps: int, sequence: Sequence | None = None, chunk: int = 0) -> int:
+        """Steps for which every decoder (and the chunk) can grow without preempting anyone.
+
+        Chunks go one by one: what they give up in between changes who leaves the cache next.
+        """
+        if sequence is None:
+            most = sum(-(-steps // group.block_size) for group in self.groups)
+            if most * len(self._decoders) <= self._free:
+                return steps
+        steps = steps if sequence is None else min(steps, 1)
+        outlook = Outlook(self._refs, self._free)
+        for lease in self._decoders:
+            outlook.decodes(lease.tables, self._tokens(lease), steps)
+        room = outlook.last(steps)
+        if sequence is None or not room:
+            return room
+        lease = sequence.kv
+        start = lease.tokens
+        return int(outlook.grows(lease.tables, start, sequence.num_computed + chunk, self._chunk))
+
+    def advance(self, steps: int, *, grown: bool = False) -> None:
+        """All decoders gain ``steps`` tokens, and the pages for them."""
+        if not self._decoders:
+            self._step += steps
+            return
+        for _ in range(steps):
+            due = self._agenda.pop(self._step, {})
+            tokens = {lease: self._tokens(lease) for lease in sorted(due, key=_order)}
+            for lease, start in tokens.items():
+                self._shed(lease, start, start + 1)
+            self._step += 1
+            for lease, start in tokens.items():
+                self._fill(lease, start + 1)
+                self._plan(lease, start + 1, self._step)
+
+    def free(self, sequence: Sequence, tokens: int, *, finished: bool) -> None:
+        """Give all pages back, of each group the last first; full ones stay cached."""
+        lease: Lease = sequence.kv
+        if lease.joined is not None:
+            self.leave(sequence, tokens)
+        for table in lease.tables:
+            self._cache_full(lease, table, table.end, tokens)
+            for page in reversed(table.pages):
+                self._release(page, table.index)
+        sequence.kv = None
+        del self._leases[sequence]
+        if finished:
+            self._chains.pop(sequence, None)
+
+    # The books.
+
+    def usage(self) -> Usage:
+        """A last block's empty slots count as internal fragmentation until they are filled."""
+        internal, size = sum(map(self._empty, self._leases.values())), self.block_size
+        return Usage(
+            used=self.held_slots - internal,
+            internal=internal,
+            reserved=0,
+            external=0,
+            cached=self._cached * size,
+            free=(self._free - self._cached) * size,
+        )
+
+    def _empty(self, lease: Lease) -> int:
+        tokens, size = self._tokens(lease), self.block_size
+        tables = (table for table in lease.tables if table.pages)
+        return sum(
+            table.group.empty(table.end, tokens) * size // table.group.block_size
+            for table in tables
+        )
+
+    def peaks(self) -> dict[str, float]:
+        """The highest share of the pool that each kind of layers has held, groups summed."""
+        shares: dict[str, float] = {}
+        for group, pages in zip(self.groups, self.peak, strict=True):
+            shares[group.name] = shares.get(group.name, 0.0) + pages / (self.num_pages - 1)
+        return shares
+
+    def check(self) -> None:
+        """Pages are conserved, each reference has a holder, and every group has what it will read."""
+        holders: dict[int, int] = {}
+        held: list[set[int]] = [set() for _ in self.groups]
+        for lease in self._leases.values():
+            for table in lease.tables:
+                self._covers(table, self._tokens(lease))
+                held[table.index].update(table.pages)
+                for page in table.pages:
+                    holders[page] = holders.get(page, 0) + 1
+        assert holders == self._refs
+        assert [len(pages) for pages in held] == self.held
+        assert sum(self.held) + self._free == self.num_pages - 1
+        assert not holders.keys() & self._queue.keys()
+        assert self._cached == sum(page in self._keys for page in self._queue)
+        assert self.saved_slots == (sum(holders.values()) - len(holders)) * self.block_size
+        assert self._keys == {page: key for key, same in self._known.items() for page in same}
+
+    def _covers(self, table: Table, tokens: int) -> None:
+        group = table.group
+        assert table.first <= group.needed_from(tokens) // group.block_size
+        assert table.end >= group.blocks(tokens)
+
+
+def _order(lease: Lease) -> int:
+    return lease.order
