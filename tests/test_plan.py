@@ -387,6 +387,11 @@ def test_prices_of_a_file_replace_those_of_the_catalog(write: Callable[[str, str
         ("gpu,usd_per_gpu_hour,source,date\nh300,1,s,2026\n", ":2: gpu: unknown gpu 'h300'"),
         ("gpu,usd_per_gpu_hour,source,date,gpus\nh200,1,s,2026,some\n", ":2: gpus = 'some'"),
         ("gpu,usd_per_gpu_hour,source,date\nh200\n", ":2: usd_per_gpu_hour = ''"),
+        ("gpu,usd_per_gpu_hour,source,date\nh200,1,s,2026-13\n", ":2: date = '2026-13': no such"),
+        ("gpu,usd_per_gpu_hour,source,date\nh200,1,s,2026-02-30\n", ":2: date = '2026-02-30'"),
+        ("gpu,usd_per_gpu_hour,source,date\nh200,1,s,0000-01\n", ":2: date = '0000-01'"),
+        ("gpu,usd_per_gpu_hour,source,date\nh200,1, ,2026\n", ":2: source is empty"),
+        ("gpu,usd_per_gpu_hour,source,date\nh200,1,s,2026,x\n", ":2: has more cells than the 4"),
     ],
 )
 def test_a_bad_price_file_is_told_by_line_and_column(

@@ -207,13 +207,17 @@ def read_prices(path: Path) -> list[Price]:
 
 def _price(row: dict[str, str], where: str) -> Price:
     text = {key: value or "" for key, value in row.items() if isinstance(key, str)}
+    if len(text) < len(row):
+        raise ConfigError(f"{where}: has more cells than the {len(text)} columns of its header")
     usd = _dollars(text["usd_per_gpu_hour"], where)
     try:
         gpu = load_gpu(text["gpu"].strip())
     except ConfigError as error:
         raise ConfigError(f"{where}: gpu: {error}") from None
     gpus = _gpus(text.get("gpus", ""), where)
-    return Price(
+    if not text["source"].strip():
+        raise ConfigError(f"{where}: source is empty; accepted: where the price is from")
+    price = Price(
         provider=text.get("provider", ""),
         sku=text.get("sku", ""),
         gpu=text["gpu"],
@@ -228,6 +232,13 @@ def _price(row: dict[str, str], where: str) -> Price:
         source=text["source"],
         notes=text.get("notes", ""),
     )
+    try:
+        day(price)
+    except ValueError:
+        raise ConfigError(
+            f"{where}: date = {price.date!r}: no such day; accepted: days like 2026-11-29, months like 2026-11"
+        ) from None
+    return price
 
 
 def _dollars(text: str, where: str) -> float:
