@@ -56,7 +56,7 @@ class GroupCache(PagePool):
         return chain
 
     def _page_of(self, chain: Chain, index: int, group: Full, block: int) -> int | None:
-        last = (block + 1) * group.block_size // self.block_size - 1
+        last = (block + 1) * (group.block_size // self.block_size) - 1
         return self._find((index, chain.hash(last)))
 
     def _longest(self, chain: Chain, index: int, group: Full, tokens: int) -> int:
@@ -77,24 +77,21 @@ class GroupCache(PagePool):
 
     def _cache_prompt(self, lease: Lease, tokens: int) -> None:
         """Let others hit the full blocks of the prompt's first ``tokens`` tokens."""
-        if self.prefix_caching:
-            described = min(tokens, lease.chain.shared * self.block_size)
-            for table in lease.tables:
-                full = described // table.group.block_size
-                for block in range(max(table.first, table.named), full):
-                    self._cache(lease, table, block)
-                table.named = max(table.named, full)
-
-    def _cache(self, lease: Lease, table: Table, block: int) -> None:
-        last = (block + 1) * table.group.block_size // self.block_size - 1
-        page = table.pages[block - table.first]
-        self._name(page, (table.index, lease.chain.hash(last)))
+        described = min(tokens, lease.chain.shared * self.block_size)
+        for table in lease.tables:
+            self._cache_full(lease, table, table.end, described)
 
     def _cache_full(self, lease: Lease, table: Table, end: int, tokens: int) -> None:
         """Name blocks up to ``end``, as far as the first ``tokens`` tokens fill them."""
-        if self.prefix_caching:
-            for block in range(table.first, min(end, tokens // table.group.block_size)):
-                self._cache(lease, table, block)
+        size, first = table.group.block_size, table.first
+        full = min(end, tokens // size)
+        if not self.prefix_caching or full <= table.named:
+            return
+        blocks = size // self.block_size
+        for block in range(max(first, table.named), full):
+            key = (table.index, lease.chain.hash((block + 1) * blocks - 1))
+            self._name(table.pages[block - first], key)
+        table.named = full
 
 
 def uncached(group: Full) -> Full:

@@ -69,7 +69,7 @@ class Hybrid(GroupCache):
         tables, pages = [], -(-spare // self.block_size)
         for hit in hits:
             first = hit.first_of(match.tokens, tokens, self._chunk)
-            kept = [hit.pages[at] for at in range(first - hit.first, len(hit.pages))]
+            kept = hit.pages[first - hit.first :]
             tables.append(Table(hit.index, hit.group, first, kept))
             peak = hit.group.peak(sequence.num_tokens, self._chunk)
             pages += max(peak - len(kept), tables[-1].wanting(first, tokens))
@@ -88,9 +88,8 @@ class Hybrid(GroupCache):
     def _fill(self, lease: Lease, tokens: int) -> None:
         """Take the pages that ``tokens`` tokens need."""
         for table in lease.tables:
-            blocks = table.group.blocks(tokens)
-            while table.end < blocks:
-                table.pages.append(self._take(table.index))
+            more, index = table.group.blocks(tokens) - table.end, table.index
+            table.pages.extend([self._take(index) for _ in range(more)])
 
     def _shed(self, lease: Lease, start: int, tokens: int) -> None:
         """Give up the pages that nothing from token ``start`` on reads; full ones stay cached."""
@@ -99,8 +98,7 @@ class Hybrid(GroupCache):
             leaving = table.leaving(first)
             if leaving:
                 self._cache_full(lease, table, table.first + len(leaving), start)
-            for _ in leaving:
-                table.pages.popleft()
+                del table.pages[: len(leaving)]
             table.first = first
             for page in reversed(leaving):
                 self._release(page, table.index)
@@ -139,10 +137,11 @@ class Hybrid(GroupCache):
         tables = []
         for table in lease.tables:
             full = max(0, tokens // table.group.block_size - table.first)
-            shared = [table.pages[place] for place in range(full)]
+            shared = table.pages[:full]
             for page in shared:
                 self._share(page, table.index)
             tables.append(Table(table.index, table.group, table.first, shared))
+            tables[-1].named = table.named
         twin = Lease(chain, tables, tokens)
         self._fill(twin, tokens)
         self._chains[child] = chain

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 
 from kvsim.memory.layer_groups import Full
@@ -18,9 +17,9 @@ class Table:
         self.index = index
         self.group = group
         self.first = first
-        self.pages = deque(pages)
+        self.pages = list(pages)
         self.named = self.end
-        """Blocks up to here were put into the cache, as far as they are of the prompt."""
+        """Blocks up to here can be hit."""
 
     @property
     def end(self) -> int:
@@ -35,7 +34,7 @@ class Table:
 
     def leaving(self, first: int) -> list[int]:
         """Pages of blocks before ``first``."""
-        return [self.pages[place] for place in range(min(first - self.first, len(self.pages)))]
+        return self.pages[: first - self.first]
 
     def wanting(self, first: int, tokens: int) -> int:
         """Pages to be taken for ``tokens`` tokens, if those before ``first`` go."""
