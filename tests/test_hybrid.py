@@ -16,9 +16,12 @@ from kvsim.core import Request, Sequence
 from kvsim.errors import ConfigError
 from kvsim.grouping import page_plan
 from kvsim.layout import KVLayout
+from kvsim.memory import layer_groups as layers
 from kvsim.memory.hybrid import Hybrid
-from kvsim.memory.layer_groups import Chunked, Full, PagePlan, State, Window
+from kvsim.memory.layer_groups import Full, PagePlan, State, Window
+from kvsim.memory.paged import Paged
 from kvsim.scheduling import SCHEDULERS
+from kvsim.scheduling.chunked import Chunked
 from tests.contracts.test_allocators import History, Server
 from tests.oracles.costs import Crossing
 from tests.oracles.hybrid_naive import Kind, Live, Naive
@@ -34,7 +37,7 @@ def group_of(kind: Kind) -> Full:
     name, block, reach = kind
     if name in ("full", "state"):
         return Full(block) if name == "full" else State(block)
-    return Window(block, window=reach) if name == "window" else Chunked(block, span=reach)
+    return Window(block, window=reach) if name == "window" else layers.Chunked(block, span=reach)
 
 
 @st.composite
@@ -327,6 +330,24 @@ def test_leaps_change_nothing_for_groups(
         log = replay(requests, engine, pool, cost, check=True)
         assert len(log.seen) + len(log.refused) == len(requests)
         outcomes.append((log.seen, log.refused, log.iterations, log.gaps, pool.evictions))
+    assert outcomes[0] == outcomes[1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    requests=request_lists(40, 30),
+    blocks=st.integers(4, 60),
+    budget=st.sampled_from([8, 20, 200]),
+    cost=COSTS,
+)
+def test_full_attention_alone_is_paged(
+    requests: list[Request], blocks: int, budget: int, cost: Crossing
+) -> None:
+    outcomes = []
+    for pool in (Hybrid(blocks, block_size=BLOCK), Paged(blocks, block_size=BLOCK)):
+        engine = Chunked(pool, max_num_seqs=8, max_num_batched_tokens=budget)
+        log = replay(requests, engine, pool, cost, check=True)
+        outcomes.append((log.seen, log.refused, log.iterations, pool.evictions))
     assert outcomes[0] == outcomes[1]
 
 
