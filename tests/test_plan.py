@@ -564,6 +564,23 @@ def test_a_mistake_is_one_line_with_its_exit_code(
     assert said in error
 
 
+def test_a_limit_of_gpus_is_blamed_only_where_no_replica_stays_within_it(mooncake: str) -> None:
+    def said(*sizes: int) -> str:
+        crowd = Scenario(workload={"limit": 50, "request_rate": 100})
+        asked = ask(
+            mooncake,
+            "h200",
+            max_gpus=1,
+            tensor_parallel_sizes=sizes,
+            scenario=crowd,
+            objective=read_objective(["ttft_p50=1s"]),
+        )
+        return plan(asked).refused[0].reason
+
+    assert said(1, 8) == "not met with 1 GPUs, 1 replicas of TP 1"
+    assert said(8) == "a replica of TP 8 has more GPUs than --max-gpus 1"
+
+
 def test_a_model_that_fits_nowhere_is_a_mistake_and_elsewhere_a_remark(mooncake: str) -> None:
     large = Scenario(model="llama-3-70b", workload={"limit": 50})
     lenient = read_objective(["ttft_p50=60s"])

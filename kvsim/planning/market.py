@@ -108,18 +108,34 @@ def sized(market: Market) -> list[Option]:
 
 
 def why_not(question: Question, market: Market) -> str:
-    """Why no fleet of a GPU type will do: the reason of the placement that comes closest."""
-    closest = max(market.options, key=closeness)
+    """Why no fleet of a GPU type will do: the reason of the placement that comes closest.
+
+    Those that could be replayed come before those that are too large for the question.
+    """
+    fitting = [option for option in market.options if can_be_had(question, market, option)]
+    closest = max(fitting or market.options, key=closeness)
     size = closest.placement.tensor_parallel_size
     if closest.unloaded.refusal is not None:
         named = f"TP {size}: " if closest.unloaded.fits else ""
         return f"{named}{closest.unloaded.refusal}"
     if size > question.max_gpus:
         return f"a replica of TP {size} has more GPUs than --max-gpus {question.max_gpus}"
-    if not any(offer.gpus is None or offer.gpus >= size for offer in market.offers):
+    if not offered(market, size):
         return f"no offer has the {size} GPUs that one replica needs"
     count = question.replicas or question.max_gpus // size
     return f"not met with {count * size} GPUs, {count} replicas of TP {size}"
+
+
+def can_be_had(question: Question, market: Market, option: Option) -> bool:
+    """Whether a replica could meet the objective when idle, is allowed, and is offered."""
+    size = option.placement.tensor_parallel_size
+    in_reach = option.unloaded.refusal is None
+    return in_reach and size <= question.max_gpus and offered(market, size)
+
+
+def offered(market: Market, size: int) -> bool:
+    """Whether some offer has the GPUs of one replica in one machine."""
+    return any(offer.gpus is None or offer.gpus >= size for offer in market.offers)
 
 
 def closeness(option: Option) -> tuple[float, int]:
