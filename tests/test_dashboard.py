@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,12 @@ from kvsim.scenario import Scenario
 config.set_option("runner.magicEnabled", False)
 PATIENCE = 60
 READS_RUNS = ("compare", "run")
+
+
+@pytest.fixture(autouse=True)
+def own_main(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take back ``__main__``, which Streamlit replaces by its page: processes that are spawned run it."""
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
 
 
 def script(name: str) -> None:
