@@ -376,13 +376,30 @@ def test_the_first_failure_ends_a_sweep_and_resuming_tries_it_again(folder) -> N
     assert {row["status"] for row in json.loads(printed)} == {"done"}
 
 
+def begun(folder: Path) -> bool:
+    """Whether a run is being written."""
+    return any(folder.glob("out/runs/.*/requests.parquet"))
+
+
+def enrolled(folder: Path) -> bool:
+    """Whether the ledger knows its configurations."""
+    path = folder / "out/sweep.sqlite"
+    if not path.exists():
+        return False
+    try:
+        with sqlite3.connect(path) as ledger:
+            return bool(ledger.execute("SELECT count(*) FROM configurations").fetchone()[0])
+    except sqlite3.OperationalError:
+        return False
+
+
 @pytest.mark.parametrize("started", [False, True])
 def test_an_interrupt_ends_with_130_and_the_sweep_can_go_on(folder, started) -> None:
     grid(folder, '"plugins:Slow"', '"paged"', '{name = "plugins:Slow", block_size = 32}')
     command = ("-m", "kvsim", "sweep", "spec.toml", "--out", "out", "--jobs", "2", "--keep-runs")
     running = begin(folder, *command)
-    until = "out/runs/.*/requests.parquet" if started else "out/sweep.sqlite-wal"
-    while not list(folder.glob(until)):
+    until = begun if started else enrolled
+    while not until(folder):
         assert running.poll() is None
         time.sleep(0.01)
     os.killpg(running.pid, signal.SIGINT)
