@@ -137,18 +137,23 @@ def groups_of(allocators: list[Allocator]) -> dict[str, float] | None:
     return {name: max(peak[name] for peak in peaks) for name in peaks[0]}
 
 
-def deploy(
-    scenario: Scenario, *, leaps: bool = True, check: bool = False, verify: bool = False
-) -> Deployment:
-    """Make what a scenario names."""
-    gpu = load_gpu(scenario.gpu)
-    layout = KVLayout(
+def layout_of(scenario: Scenario) -> KVLayout:
+    """Where the model keeps KV, as the scenario places it."""
+    return KVLayout(
         load_model(scenario.model),
         scenario.kv_cache_dtype,
         scenario.tensor_parallel_size,
         scenario.pipeline_parallel_size,
         state_dtype=scenario.ssm_state_dtype,
     )
+
+
+def deploy(
+    scenario: Scenario, *, leaps: bool = True, check: bool = False, verify: bool = False
+) -> Deployment:
+    """Make what a scenario names."""
+    gpu = load_gpu(scenario.gpu)
+    layout = layout_of(scenario)
     scenario = resolved(scenario, layout, gpu)
     at_once = scenario.executor is None and not maps_in_line(scenario)
     settings = shared_settings(scenario, layout, leaps=leaps and at_once)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kvsim.advice.situation import Situation
-from kvsim.catalog import load_gpu, load_model
-from kvsim.compose import memory_plan, resolved
+from kvsim.catalog import load_gpu
+from kvsim.compose import layout_of, memory_plan, resolved
 from kvsim.errors import CapacityError
-from kvsim.layout import KVLayout
 from kvsim.scenario import Scenario
 
 NARROWER = ("fp8", "int4")
@@ -49,13 +48,7 @@ def fitting(scenario: Scenario) -> Placed:
 
 def settled(scenario: Scenario) -> Scenario:
     """The scenario with everything filled in; CapacityError if it does not fit."""
-    layout = KVLayout(
-        load_model(scenario.model),
-        scenario.kv_cache_dtype,
-        scenario.tensor_parallel_size,
-        scenario.pipeline_parallel_size,
-        state_dtype=scenario.ssm_state_dtype,
-    )
+    layout = layout_of(scenario)
     gpu = load_gpu(scenario.gpu)
     found = resolved(scenario, layout, gpu)
     memory_plan(found, layout, gpu)

@@ -14,12 +14,11 @@ from math import ceil, inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvsim import __version__
-from kvsim.catalog import load_gpu, load_model
-from kvsim.compose import memory_plan, planned, resolved, shared_settings, trace_options
+from kvsim.catalog import load_gpu
+from kvsim.compose import layout_of, memory_plan, planned, resolved, shared_settings, trace_options
 from kvsim.core import PICOSECONDS, BatchShape, Request
 from kvsim.costs import COST_MODELS
 from kvsim.errors import CapacityError, ConfigError
-from kvsim.layout import KVLayout
 from kvsim.planning.objective import QUANTILES, Objective, duration
 from kvsim.planning.trial import arriving
 from kvsim.protocols import CostModel
@@ -135,13 +134,7 @@ class Engine(NamedTuple):
     def of(cls, scenario: Scenario) -> Engine:
         """As :func:`kvsim.compose.deploy` would make it."""
         gpu = load_gpu(scenario.gpu)
-        layout = KVLayout(
-            load_model(scenario.model),
-            scenario.kv_cache_dtype,
-            scenario.tensor_parallel_size,
-            scenario.pipeline_parallel_size,
-            state_dtype=scenario.ssm_state_dtype,
-        )
+        layout = layout_of(scenario)
         scenario = resolved(scenario, layout, gpu)
         settings = shared_settings(scenario, layout, leaps=True)
         model = planned("cost_model", CostModel, COST_MODELS, scenario.cost_model, settings)
