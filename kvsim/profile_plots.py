@@ -13,10 +13,14 @@ from matplotlib.figure import Figure
 from kvsim.catalog import load_gpu
 from kvsim.costs.operators import Profile
 from kvsim.files import whole_file, written
-from kvsim.plots import STYLE
+from kvsim.plots import BLUE, GREEN, ORANGE, PALETTE, STYLE
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-"""Okabe and Ito's, which stay apart for colour-blind readers."""
+COLOURS = (
+    BLUE,
+    ORANGE,
+    GREEN,
+    *(PALETTE[part] for part in ("external_fragmentation", "reserved", "cached")),
+)
 COLUMNS = 4
 Series = Mapping[str, Any]
 
@@ -104,13 +108,13 @@ def decode_rates(profile: Profile) -> Rates:
 def prompt_rates(profile: Profile) -> Rates:
     """TFLOP/s of causal attention by this project's kernel and the library's."""
     for kernel in ("paged", "library"):
-        flops_of = {
+        times = {
             one["at"][-1]: one["median"][0]
             for one in profile.series("prefill_attention")
             if one["at"][:4] == [kernel, "bf16", 128, 32] and one["x"][0] == 0
         }
-        new = sorted(flops_of)
-        yield kernel, new, [4 * 32 * 128 * n * (n + 1) / 2 / flops_of[n] / 1e6 for n in new]
+        new = sorted(times)
+        yield kernel, new, [4 * 32 * 128 * n * (n + 1) / 2 / times[n] / 1e6 for n in new]
 
 
 def rate(one: Series, amount: int) -> list[float]:
