@@ -22,7 +22,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 KVSIM = [sys.executable, "-m", "kvsim"]
-ENGINE = ["--model", "llama-3-8b", "--gpu", "h200", "--block-size", "16"]
+ENGINE = [
+    "--model",
+    "llama-3-8b",
+    "--gpu",
+    "h200",
+    "--block-size",
+    "16",
+    "--cost-model",
+    "roofline",
+]
 MILLION = ["--preset", "conversation", "--requests", "1000000", "--rate", "512", "--seed", "1"]
 
 
