@@ -29,9 +29,8 @@ ENGINE = [
     "h200",
     "--block-size",
     "16",
-    "--cost-model",
-    "roofline",
 ]
+ROOFLINE = ["--cost-model", "roofline"]
 MILLION = ["--preset", "conversation", "--requests", "1000000", "--rate", "512", "--seed", "1"]
 
 
@@ -69,14 +68,18 @@ def cases(mooncake: str | None, million: Path | None, out: Path) -> Iterator[Cas
     write = ["--out", str(out), "--json"]
     if mooncake:
         base = ["replay", mooncake, *ENGINE, "--replicas", "4", *write]
-        yield Case("mooncake, 4 replicas", 12_031, base)
+        yield Case("mooncake, 4 replicas, profile", 12_031, base)
+        yield Case("mooncake, 4 replicas, vllm", 12_031, [*base, "--engine", "vllm"])
+        base += ROOFLINE
+        yield Case("mooncake, 4 replicas, roofline", 12_031, base)
         for allocator in ("contiguous", "buddy", "paged", "radix"):
             for scheduler in ("static", "continuous", "chunked"):
                 options = ["--allocator", allocator, "--scheduler", scheduler]
                 yield Case(f"mooncake, {allocator}, {scheduler}", 12_031, base + options)
     if million:
         arguments = ["replay", str(million), *ENGINE, "--replicas", "64", *write]
-        yield Case("generated conversations, 64 replicas", 1_000_000, arguments)
+        yield Case("a million, 64 replicas, profile", 1_000_000, arguments)
+        yield Case("a million, 64 replicas, roofline", 1_000_000, arguments + ROOFLINE)
 
 
 def measure(case: Case, repeats: int, out: Path) -> dict[str, object]:
