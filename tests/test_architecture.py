@@ -19,6 +19,7 @@ RESULTS = TABLES | {"files", "analysis", "runs"}
 MAY_IMPORT = {
     "core": set(),
     "errors": set(),
+    "lists": {"errors"},
     "protocols": {"core"},
     "tables": {"core"},
     "files": {"errors"},

@@ -48,8 +48,8 @@ def said(
         ("plan TRACE --model llama-3-70b --gpu l4 --jobs 1 --slo ttft=1s", 4, "does not fit on L4"),
         ("recommend TRACE --model llama-3-70b --gpu l4", 4, "does not fit on L4"),
         ("plan TRACE --jobs 1 --tensor-parallel-size 3 --slo ttft=1s", 2, "does not divide"),
-        ("plan TRACE --gpu , --jobs 1 --slo ttft=1s", 2, "names no GPU"),
-        ("plan TRACE --gpu= --jobs 1 --slo ttft=1s", 2, "names no GPU"),
+        ("plan TRACE --gpu , --jobs 1 --slo ttft=1s", 2, "names nothing"),
+        ("plan TRACE --gpu= --jobs 1 --slo ttft=1s", 2, "names nothing"),
         ("replay TRACE --gpu h201", 2, "did you mean 'h200'"),
         ("replay TRACE --model lama-3-8b", 2, "did you mean 'llama-3-8b'"),
         # A name that does not exist, wherever it stands.
@@ -69,6 +69,30 @@ def test_a_command_that_cannot_be(said: Said, command: str, code: int, text: str
     seen, line = said(command)
     assert seen == code
     assert text in line
+
+
+@pytest.mark.parametrize("text", ["{0},,{0}", ",{0}", "{0},", ",", ""])
+@pytest.mark.parametrize(
+    ("command", "flag", "name"),
+    [
+        ("plan TRACE --jobs 1 --slo ttft=1s", "--gpu", "h200"),
+        ("plan TRACE --jobs 1 --slo ttft=1s", "--tensor-parallel-size", "2"),
+        ("plan TRACE --jobs 1 --slo ttft=1s", "--token-budgets", "auto"),
+        ("compare TRACE", "--allocators", "paged"),
+        ("compare TRACE", "--schedulers", "chunked"),
+        ("compare TRACE", "--isolations", "tenant"),
+        ("cache TRACE", "--capacities", "inf"),
+        ("cache TRACE", "--policies", "lru"),
+        ("leakage TRACE", "--defences", "none"),
+    ],
+)
+def test_a_list_has_no_empty_place(
+    said: Said, command: str, flag: str, name: str, text: str
+) -> None:
+    given = text.format(name)
+    code, line = said(f"{command} {flag}={given}")
+    assert code == 2
+    assert f"{flag} {given!r} {'has an empty place' if name in given else 'names nothing'}" in line
 
 
 @pytest.mark.parametrize(

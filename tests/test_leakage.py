@@ -166,7 +166,7 @@ def test_defences_are_read_by_name_and_value() -> None:
         (["--defences", "salt:all"], "accepted: salt:tenant, salt:user, salt:session"),
         (["--defences", "round:fast"], "--defences round:fast; accepted"),
         (["--defences", "saltt"], "did you mean 'salt'"),
-        (["--defences", ","], "names none"),
+        (["--defences", ","], "names nothing"),
         (["--defences", "none:1"], "takes no value"),
         (["--probes", "41"], "--probes is 41; accepted: an even number from 40"),
         (["--lag", "-1"], "--lag is -1"),

@@ -542,7 +542,7 @@ def test_the_command_prints_a_plan_as_json(
             "does not fit",
         ),
         (["--gpu", "h201"], 2, "did you mean"),
-        (["--gpu", ","], 2, "names no GPU"),
+        (["--gpu", ","], 2, "names nothing"),
         (["--tensor-parallel-size", "two"], 2, "whole numbers"),
         (["--headroom", "-1"], 2, "--headroom -1"),
         (["--attainment", "1.5"], 2, "--attainment 1.5"),

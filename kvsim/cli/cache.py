@@ -13,6 +13,7 @@ import typer
 from kvsim.cli.output import PIPE_WIDTH
 from kvsim.cli.trace import READING, Given, Source, with_flags
 from kvsim.errors import ConfigError, shown
+from kvsim.lists import listed
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -86,14 +87,6 @@ def cache(
         print_json(opened.name, found, reuse_of(accesses), cost)
     else:
         print_table(found, cost)
-
-
-def listed(flag: str, text: str) -> list[str]:
-    """The parts of a list by commas; at least one, none twice."""
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts:
-        raise ConfigError(f"{flag} {shown(text)} names nothing; accepted: names by commas")
-    return list(dict.fromkeys(parts))
 
 
 def makers_of(policies: str, assignments: list[str]) -> Mapping[str, MakePolicy]:

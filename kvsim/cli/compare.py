@@ -13,6 +13,7 @@ import typer
 from kvsim.cli.common import note_ignored, with_scenario
 from kvsim.cli.output import Output, show_results
 from kvsim.errors import ConfigError, KvsimError
+from kvsim.lists import listed
 from kvsim.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -86,9 +87,9 @@ def combinations(scenario: Scenario, trace: str, varied: Varied, out: Path | Non
     if varied == Varied():
         varied = Varied(ALLOCATORS)
     axes = (
-        _names(varied.allocators) or [scenario.allocator.name],
-        _names(varied.schedulers) or [scenario.scheduler.name],
-        _names(varied.isolations) or [scenario.isolation],
+        _names("--allocators", varied.allocators, scenario.allocator.name),
+        _names("--schedulers", varied.schedulers, scenario.scheduler.name),
+        _names("--isolations", varied.isolations, scenario.isolation),
     )
     tasks = []
     for chosen in product(*axes):
@@ -98,8 +99,8 @@ def combinations(scenario: Scenario, trace: str, varied: Varied, out: Path | Non
     return tasks
 
 
-def _names(text: str | None) -> list[str]:
-    return list(dict.fromkeys(name.strip() for name in (text or "").split(",") if name.strip()))
+def _names(flag: str, text: str | None, given: str) -> list[str]:
+    return [given] if text is None else listed(flag, text)
 
 
 def _with(scenario: Scenario, allocator: str, scheduler: str, isolation: str) -> Scenario:

@@ -13,9 +13,10 @@ import typer
 from kvsim.cli.common import require_simulated, with_scenario
 from kvsim.cli.groups import grouped
 from kvsim.cli.output import PIPE_WIDTH, Output
-from kvsim.cli.plan_flags import Money, Wanted, asked, names
+from kvsim.cli.plan_flags import Money, Wanted, asked
 from kvsim.cli.remember import Remember
 from kvsim.errors import ConfigError, SloError
+from kvsim.lists import listed
 from kvsim.reporting.places import Places
 from kvsim.scenario import Scenario
 
@@ -50,7 +51,8 @@ def plan(
     if output == "csv":
         raise ConfigError("a plan is printed as table or json; --report writes files")
     require_simulated(scenario, "kvsim plan")
-    question = asking(scenario, trace, names(scenario.gpu if gpu is None else gpu), wanted, money)
+    gpus = (scenario.gpu,) if gpu is None else tuple(listed("--gpu", gpu))
+    question = asking(scenario, trace, gpus, wanted, money)
     with remember.opened() as replays:
         places = Places(tuple(report or ()), out)
         answer(question, jobs or os.cpu_count() or 1, places, output, replays)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from kvsim.cli.common import flag_option
 from kvsim.errors import ConfigError
+from kvsim.lists import listed
 from kvsim.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Wanted:
         from kvsim.planning.question import TENSOR_PARALLEL_SIZES
 
         if self.tensor_parallel_size is not None:
-            return tuple(map(size, names(self.tensor_parallel_size)))
+            return tuple(map(size, listed("--tensor-parallel-size", self.tensor_parallel_size)))
         given = "tensor_parallel_size" in scenario.model_fields_set
         return (scenario.tensor_parallel_size,) if given else TENSOR_PARALLEL_SIZES
 
@@ -156,11 +157,6 @@ class Money:
             raise ConfigError(f"--as-of {self.as_of}: must be a day like 2026-11-29") from None
 
 
-def names(text: str) -> tuple[str, ...]:
-    """Names between commas."""
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-
-
 def size(text: str) -> int:
     """A tensor parallel size."""
     if not text.isdecimal() or not 1 <= int(text) <= 1024:
@@ -170,7 +166,8 @@ def size(text: str) -> int:
 
 def budgets(text: str) -> tuple[int | None, ...]:
     """Token budgets."""
-    for name in names(text):
+    names = listed("--token-budgets", text)
+    for name in names:
         if name != "auto" and not (name.isdecimal() and int(name) > 0):
             raise ConfigError(f"--token-budgets {name}: must be auto or whole numbers as in 2048")
-    return tuple(None if name == "auto" else int(name) for name in names(text))
+    return tuple(None if name == "auto" else int(name) for name in names)

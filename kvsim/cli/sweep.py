@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from kvsim.cli.output import PIPE_WIDTH, Output
 from kvsim.errors import ConfigError, KvsimError
+from kvsim.lists import listed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -112,7 +113,8 @@ def show(
 
     rows = rows_of(folder)
     known = results.metric_names(rows)
-    chosen = [results.read_metric(name, known) for name in _names(pareto)]
+    named = [] if pareto is None else listed("--pareto", pareto)
+    chosen = [results.read_metric(name, known) for name in named]
     if len(chosen) == 1:
         raise ConfigError(f"--pareto {pareto}: must be at least two metrics, separated by a comma")
     if chosen:
@@ -121,10 +123,6 @@ def show(
         first = results.read_metric(best, known)
         rows, chosen = results.best(rows, first), [first, *chosen]
     show_rows(rows, [metric.name for metric in chosen], "json" if json else output)
-
-
-def _names(text: str | None) -> list[str]:
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 def workers(backend: Backend, jobs: int | None, ray_address: str | None) -> Workers:

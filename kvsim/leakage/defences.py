@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, get_args
 
-from kvsim.errors import ConfigError, shown, unknown
+from kvsim.errors import ConfigError, unknown
+from kvsim.lists import listed
 from kvsim.workload.isolation import Isolation
 
 if TYPE_CHECKING:
@@ -121,11 +122,9 @@ DEFENCES: Mapping[str, Callable[[str], Defence]] = {
 def read_defences(text: str) -> dict[str, Defence]:
     """The defences in a list by commas, each under the text that names it."""
     found: dict[str, Defence] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in listed("--defences", text):
         name, _, value = part.partition(":")
         if name not in DEFENCES:
             raise unknown("defence", name, DEFENCES)
         found[part] = DEFENCES[name](value)
-    if not found:
-        raise ConfigError(f"--defences {shown(text)} names none; accepted: {', '.join(DEFENCES)}")
     return found
