@@ -7,6 +7,7 @@ needs to put the KV of real sequences there.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Protocol
 
 from kvsim.core import Sequence
@@ -16,10 +17,13 @@ from kvsim.protocols import Allocator
 class BlockTable:
     """The ids of the blocks that hold a running sequence's tokens, in their order."""
 
-    __slots__ = ("blocks", "settled")
+    __slots__ = ("blocks", "filled", "settled")
 
-    def __init__(self, blocks: list[int]) -> None:
+    def __init__(self, blocks: list[int], filled: int = 0) -> None:
         self.blocks = blocks
+        self.filled = filled
+        """Tokens, from the first, whose KV was there when the table was made (a hit, or a fork's);
+        whoever computes or brings back more of a prompt counts it here."""
         self.settled = 0
         """Entries, from the first, that have not changed since the reader set this."""
 
@@ -27,6 +31,20 @@ class BlockTable:
         """Put other blocks in the places from ``start`` on."""
         self.blocks[start : start + len(blocks)] = blocks
         self.settled = min(self.settled, start)
+
+
+class Forked:
+    """What forks leave to whoever moves KV, who clears both lists before the next iteration."""
+
+    @cached_property
+    def copies(self) -> list[tuple[int, int]]:
+        """Blocks (from, to) that sequences share no more; slots where an entry is a range."""
+        return []
+
+    @cached_property
+    def forks(self) -> list[tuple[Sequence, Sequence, int]]:
+        """Who went on from whom: parent, child and the tokens that both have."""
+        return []
 
 
 class Mapped(Allocator, Protocol):
@@ -47,15 +65,12 @@ class Mapped(Allocator, Protocol):
 
     @property
     def copies(self) -> list[tuple[int, int]]:
-        """Blocks (from, to) to be copied before the next iteration; whoever does it clears them.
-
-        Slots where an entry is a range.
-        """
+        """As :attr:`Forked.copies`."""
         ...
 
     @property
     def forks(self) -> list[tuple[Sequence, Sequence, int]]:
-        """Sequences that went on from others (parent, child, tokens); whoever reads clears them."""
+        """As :attr:`Forked.forks`."""
         ...
 
     def table(self, sequence: Sequence) -> BlockTable:

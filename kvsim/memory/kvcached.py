@@ -80,8 +80,8 @@ class KvCached(MappedPaged):
     def fork(self, parent: Sequence, child: Sequence, tokens: int) -> bool:
         """Let ``child`` go on from the parent's tokens; nobody asks which block is copied."""
         forked = super().fork(parent, child, tokens)
-        self._tree.forks.clear()
-        self._tree.copies.clear()
+        self.forks.clear()
+        self.copies.clear()
         return forked
 
     def room(self, steps: int, sequence: Sequence | None = None, chunk: int = 0) -> int:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from kvsim.core import Sequence
-from kvsim.memory.block_table import BlockTable, Mapped
+from kvsim.memory.block_table import BlockTable, Forked, Mapped
 from kvsim.memory.buddy import Buddy
 from kvsim.memory.contiguous import Contiguous
 from kvsim.memory.mapped_paged import MappedPaged
@@ -13,7 +11,7 @@ from kvsim.memory.mapped_radix import MappedRadix
 from kvsim.memory.reserving import Range, Reserving
 
 
-class Ranges(Reserving):
+class Ranges(Forked, Reserving):
     """Tables of one entry: the first slot of the sequence's range."""
 
     @property
@@ -25,16 +23,6 @@ class Ranges(Reserving):
     def entry_tokens(self) -> None:
         """A range holds the whole sequence."""
         return
-
-    @cached_property
-    def copies(self) -> list[tuple[int, int]]:
-        """Slots of ranges that were forked."""
-        return []
-
-    @cached_property
-    def forks(self) -> list[tuple[Sequence, Sequence, int]]:
-        """Who went on from whom."""
-        return []
 
     def table(self, sequence: Sequence) -> BlockTable:
         """The address of a running sequence's range."""
@@ -48,6 +36,7 @@ class Ranges(Reserving):
         pair = (parent.kv.address, child.kv.address)
         self.copies.extend(zip(*(range(at, at + tokens) for at in pair), strict=True))
         self.forks.append((parent, child, tokens))
+        child.kv.table.filled = tokens
         return True
 
     def _hold(self, sequence: Sequence, address: int, slots: int, tokens: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvsim.core import Match, Sequence
 from kvsim.errors import ConfigError
-from kvsim.memory.block_table import BlockTable
+from kvsim.memory.block_table import BlockTable, Forked
 from kvsim.memory.extents import Content, Extent, FreeQueue
 from kvsim.memory.paged import Lease, Paged
 from kvsim.memory.prefix import Path, PrefixTree
@@ -25,8 +25,6 @@ class NamedBlocks(PrefixTree):
         self.tables: dict[Path, BlockTable] = {}
         self.taken: list[int] = []
         """Blocks given up by the free queue that nobody has yet."""
-        self.copies: list[tuple[int, int]] = []
-        self.forks: list[tuple[Sequence, Sequence, int]] = []
 
     def take(self, queue: FreeQueue, blocks: int) -> None:
         """Name the next ``blocks`` blocks that the queue will give up."""
@@ -50,7 +48,8 @@ class NamedBlocks(PrefixTree):
     def hold(self, content: Content, hit: list[Extent], blocks: int) -> Path:
         """Let a sequence hold what it hit, and begin its table with it."""
         path = super().hold(content, hit, blocks)
-        self.tables[path] = BlockTable([block for extent in hit for block in self.ids[extent]])
+        ids = [block for extent in hit for block in self.ids[extent]]
+        self.tables[path] = BlockTable(ids, blocks * content.size)
         return path
 
     def fork(self, path: Path, content: Content) -> Path:
@@ -76,7 +75,7 @@ class NamedBlocks(PrefixTree):
         return front
 
 
-class MappedPaged(Paged):
+class MappedPaged(Forked, Paged):
     """:class:`Paged`, decision by decision, with a block table for each sequence.
 
     Ids follow the free queue: what is given up first is handed out first, so a block that was evicted
@@ -95,16 +94,6 @@ class MappedPaged(Paged):
     def entry_tokens(self) -> int:
         """An entry is a block."""
         return self.block_size
-
-    @property
-    def copies(self) -> list[tuple[int, int]]:
-        """Partly filled blocks that forks share no more."""
-        return self._tree.copies
-
-    @property
-    def forks(self) -> list[tuple[Sequence, Sequence, int]]:
-        """Who went on from whom."""
-        return self._tree.forks
 
     def table(self, sequence: Sequence) -> BlockTable:
         """The table of a running sequence."""
@@ -138,11 +127,12 @@ class MappedPaged(Paged):
         if not super().fork(parent, child, tokens):
             return False
         self._tree.give(child.kv.path)
-        self._tree.forks.append((parent, child, tokens))
+        self.forks.append((parent, child, tokens))
+        theirs, table = self.table(parent), self.table(child)
+        table.filled = tokens
         full = tokens // self.block_size
         if tokens % self.block_size:
-            both = self.table(parent).blocks[full], self.table(child).blocks[full]
-            self._tree.copies.append(both)
+            self.copies.append((theirs.blocks[full], table.blocks[full]))
         return True
 
     def advance(self, steps: int, *, grown: bool = False) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kvsim.core import Match, Sequence
 from kvsim.errors import ConfigError
-from kvsim.memory.block_table import BlockTable
+from kvsim.memory.block_table import BlockTable, Forked
 from kvsim.memory.eviction import EvictionPolicy, EvictionQueue
 from kvsim.memory.radix import Lease, Radix
 from kvsim.memory.radix_tree import Node, RadixTree
@@ -23,8 +23,6 @@ class NamedPages(RadixTree):
         """In order of admission."""
         self.taken: list[int] = []
         """Pages that were taken and that nobody has yet."""
-        self.copies: list[tuple[int, int]] = []
-        self.forks: list[tuple[Sequence, Sequence, int]] = []
         self.used = 0
         """Pages that were ever given out: ids below this."""
         self.free: deque[int] = deque()
@@ -66,7 +64,7 @@ class NamedPages(RadixTree):
         super()._drop(leaf)
 
 
-class MappedRadix(Radix):
+class MappedRadix(Forked, Radix):
     """:class:`Radix`, decision by decision, with a table of pages for each sequence.
 
     Which free page is given out is decided here: the one that has been free longest, new ones last.
@@ -85,16 +83,6 @@ class MappedRadix(Radix):
         """An entry is a page."""
         return self.page_size
 
-    @property
-    def copies(self) -> list[tuple[int, int]]:
-        """Partly filled pages that forks share no more."""
-        return self._tree.copies
-
-    @property
-    def forks(self) -> list[tuple[Sequence, Sequence, int]]:
-        """Who went on from whom."""
-        return self._tree.forks
-
     def table(self, sequence: Sequence) -> BlockTable:
         """The table of a running sequence."""
         return self._tree.tables[sequence.kv]
@@ -110,9 +98,8 @@ class MappedRadix(Radix):
             return False
         tree, lease = self._tree, sequence.kv
         path = [*tree.above(lease.node, tree.root)]
-        tree.tables[lease] = BlockTable(
-            [page for node in reversed(path) for page in tree.ids[node]]
-        )
+        pages = [page for node in reversed(path) for page in tree.ids[node]]
+        tree.tables[lease] = BlockTable(pages, match.tokens)
         tree.give(lease)
         return True
 
@@ -121,11 +108,11 @@ class MappedRadix(Radix):
         if not super().fork(parent, child, tokens):
             return False
         tree, lease = self._tree, child.kv
-        tree.forks.append((parent, child, tokens))
+        self.forks.append((parent, child, tokens))
         theirs, shared = tree.tables[parent.kv].blocks, lease.node.end // self.page_size
-        table = tree.tables[lease] = BlockTable(theirs[:shared])
+        table = tree.tables[lease] = BlockTable(theirs[:shared], tokens)
         tree.give(lease)
-        tree.copies += zip(theirs[shared:], table.blocks[shared:], strict=False)
+        self.copies.extend(zip(theirs[shared:], table.blocks[shared:], strict=False))
         return True
 
     def _take(self, slots: int) -> None:
