@@ -321,9 +321,38 @@ def test_of_a_price_history_the_newest_is_taken() -> None:
 
 
 def test_a_provider_that_does_not_list_a_gpu_gives_way_to_the_cheapest_that_does() -> None:
-    quoted = quote(load_gpu("h200"), Preference(provider="nobody"))
+    quoted = quote(load_gpu("h200"), Preference(provider="vultr"))
     assert len(quoted.prices) == 1
-    assert "nobody lists none" in quoted.note
+    assert "vultr lists none" in quoted.note
+
+
+def test_a_provider_that_is_nowhere_is_a_slip_of_the_pen(write: Callable[[str, str], Path]) -> None:
+    path = write(
+        "prices.csv",
+        "gpu,usd_per_gpu_hour,source,date,provider\nh200,2,s,2026-09,north\nh200,1,s,2026-09,south\n",
+    )
+    with pytest.raises(ConfigError, match=r"unknown provider 'runpd'; did you mean 'runpod'\?"):
+        quote(load_gpu("h200"), Preference(provider="runpd"))
+    with pytest.raises(ConfigError, match=r"did you mean 'runpod'"):
+        quote(load_gpu("h200"), Preference(provider="runpd", gpu_prices=((None, 2.0),)))
+    with pytest.raises(ConfigError, match=r"'aws' \(known: any, north, south\)"):
+        quote(load_gpu("h200"), Preference(provider="aws", file=path))
+    [north] = quote(load_gpu("h200"), Preference(provider="north", file=path)).prices
+    assert north.usd_per_gpu_hour == 2
+
+
+@pytest.mark.parametrize(("gpu", "sku"), [("a100-80gb", "p4de.24xlarge"), ("l40s", "g6e.48xlarge")])
+def test_whoever_commits_for_longer_pays_less_an_hour_and_is_told_for_how_long(
+    gpu: str, sku: str
+) -> None:
+    dollars, doubts = [], []
+    for commitment in ("on-demand", "1y", "3y"):
+        [price] = quote(load_gpu(gpu), Preference(commitment=commitment)).prices
+        assert (price.provider, price.sku) == ("aws", sku)
+        dollars.append(price.usd_per_gpu_hour)
+        doubts.append(" ".join(warnings(price, TODAY)))
+    assert dollars == sorted(dollars, reverse=True)
+    assert ["whole year" in doubt for doubt in doubts] == [False, True, True]
 
 
 def test_a_commitment_that_nobody_sells_is_named_with_those_that_are_sold() -> None:
@@ -375,7 +404,17 @@ def test_prices_of_a_file_replace_those_of_the_catalog(write: Callable[[str, str
     assert quoted.offers[0].usd_per_gpu_hour == 2.5
     assert quoted.offers[0].gpus == 8
     assert "more than a year" in warnings(quoted.prices[0], TODAY)[0]
-    assert not warnings(quoted.prices[0], date(2025, 6, 1))
+    assert "more than a year" not in str(warnings(quoted.prices[0], date(2025, 6, 1)))
+
+
+@pytest.mark.parametrize("text", ["2025", "2025-01", "2025-01-01", "2025-01 (first list)"])
+def test_a_price_is_as_old_as_the_first_day_that_its_date_names(
+    write: Callable[[str, str], Path], text: str
+) -> None:
+    row = f"gpu,usd_per_gpu_hour,source,date\nh200,2,s,{text}\n"
+    [price] = read_prices(write("prices.csv", row))
+    assert not warnings(price, date(2025, 12, 31))
+    assert f"is of {text}, more than a year" in warnings(price, date(2026, 1, 2))[0]
 
 
 @pytest.mark.parametrize(
@@ -390,6 +429,7 @@ def test_prices_of_a_file_replace_those_of_the_catalog(write: Callable[[str, str
         ("gpu,usd_per_gpu_hour,source,date\nh200,1,s,2026-13\n", ":2: date = '2026-13': no such"),
         ("gpu,usd_per_gpu_hour,source,date\nh200,1,s,2026-02-30\n", ":2: date = '2026-02-30'"),
         ("gpu,usd_per_gpu_hour,source,date\nh200,1,s,0000-01\n", ":2: date = '0000-01'"),
+        ("gpu,usd_per_gpu_hour,source,date\nh200,1,s,0000\n", ":2: date = '0000'"),
         ("gpu,usd_per_gpu_hour,source,date\nh200,1, ,2026\n", ":2: source is empty"),
         ("gpu,usd_per_gpu_hour,source,date\nh200,1,s,2026,x\n", ":2: has more cells than the 4"),
     ],

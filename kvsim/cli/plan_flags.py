@@ -88,11 +88,15 @@ class Money:
     gpu_price: Annotated[
         list[str] | None, priced(help="Dollars per GPU-hour: 2.10, or h200=2.10. Repeatable.")
     ] = None
-    provider: Annotated[str, priced(help="Whose prices; any: the cheapest list.")] = "aws"
+    provider: Annotated[
+        str | None, priced(help="Whose prices; any: the cheapest list; without, aws.")
+    ] = None
     commitment: Annotated[
-        str, priced(help="on-demand, spot, 1y, 3y, or a kind of the price file.")
+        str, priced(help="on-demand, spot, 1y or 3y, or how a kind of the price file begins.")
     ] = "on-demand"
-    region: Annotated[str | None, priced(help="Only prices of this region.")] = None
+    region: Annotated[
+        str | None, priced(help="Only prices of regions with this in their name: us-east-1, eu.")
+    ] = None
     as_of: Annotated[
         str | None, priced(help="Take the prices known on a day (2024-06-01); without, today.")
     ] = None

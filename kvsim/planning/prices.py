@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kvsim.analysis.economics import Offer
 from kvsim.catalog import Gpu, Price, load_gpu, prices, regional_prices
-from kvsim.errors import ConfigError
+from kvsim.errors import ConfigError, unknown
 
 OLD_DAYS = 365
 KNOWN = 5
@@ -21,15 +21,18 @@ KNOWN = 5
 GIVEN = "given"
 """Provider and kind of a price that the user has said."""
 REQUIRED = ("gpu", "usd_per_gpu_hour", "source", "date")
-_DATE = re.compile(r"(?P<year>\d{4})-(?P<month>\d{2})(-(?P<day>\d{2}))?")
+ANY, USUAL = "any", "aws"
+"""Providers: the cheapest of all, and whose prices are taken where none is named."""
+_DATE = re.compile(r"(?P<year>\d{4})(-(?P<month>\d{2})(-(?P<day>\d{2}))?)?(?!\d)")
 
 
 @dataclass(frozen=True, slots=True)
 class Preference:
     """Which of the known prices to take."""
 
-    provider: str = "aws"
-    """``any``: the cheapest of all. Where the provider does not list a GPU, any as well."""
+    provider: str | None = None
+    """``any``: the cheapest of all. Where the provider does not list a GPU, any as well. Without:
+    ``aws`` of the catalog, and everything that a file lists."""
     commitment: str = "on-demand"
     """Beginning of the kind of price: on-demand, spot, 1y, 3y, capacity block, or of a file's own."""
     region: str | None = None
@@ -62,32 +65,46 @@ def quote(gpu: Gpu, preference: Preference, today: date = date.max) -> Quote:
 
     ConfigError if there are none.
     """
+    listed = _listed(gpu, preference)
     said = preference.said(gpu)
     if said is not None:
         return _quoted([_said(gpu, said)], "given")
     where = "the catalog" if preference.file is None else str(preference.file)
-    listed = _listed(gpu, preference)
     kind = [price for price in listed if _fits(price, preference)]
     fitting = [price for price in kind if (day(price) or date.min) <= today]
     if not fitting:
         raise ConfigError(_missing(gpu, kind or listed, preference, where))
     if preference.file is not None:
         return _quoted(newest(fitting), f"from {where}")
-    own = [price for price in fitting if price.provider == preference.provider]
+    provider = preference.provider or USUAL
+    own = [price for price in fitting if price.provider == provider]
     if own:
         # A line without an instance beside lines with one is a mean over them, not an offer.
         instances = [price for price in own if price.sku]
-        return _quoted(newest(instances or own), f"{preference.provider} list price")
+        return _quoted(newest(instances or own), f"{provider} list price")
     cheapest = min(newest(fitting), key=lambda price: price.usd_per_gpu_hour)
-    asked = "" if preference.provider == "any" else f"{preference.provider} lists none; "
+    asked = "" if provider == ANY else f"{provider} lists none; "
     return _quoted([cheapest], f"{asked}cheapest of {len(newest(fitting))} lists")
 
 
 def _listed(gpu: Gpu, preference: Preference) -> list[Price]:
-    """Every price of a GPU that there is; by region only if a region is asked for."""
+    """Every price of a GPU that there is; by region only if a region is asked for.
+
+    ConfigError for a provider that lists nothing at all: that is a slip of the pen.
+    """
     if preference.file is not None:
-        return [price for price in read_prices(preference.file) if price.catalog_gpu == gpu.name]
+        listed = read_prices(preference.file)
+        _require_known(preference.provider, listed)
+        own = [price for price in listed if preference.provider in (None, ANY, price.provider)]
+        return [price for price in own if price.catalog_gpu == gpu.name]
+    _require_known(preference.provider, prices())
     return prices(gpu.name) + (regional_prices(gpu.name) if preference.region else [])
+
+
+def _require_known(provider: str | None, listed: Iterable[Price]) -> None:
+    known = {ANY, *(price.provider for price in listed if price.provider)}
+    if provider is not None and provider not in known:
+        raise unknown("provider", provider, known)
 
 
 def _quoted(chosen: Sequence[Price], note: str) -> Quote:
@@ -116,22 +133,30 @@ def newest(listed: Iterable[Price]) -> list[Price]:
 
 
 def day(price: Price) -> date | None:
-    """The first day that a price's date names; None for ``undated``, ``before 2025-06`` ..."""
+    """The first day that a price's date names, of ``2026`` New Year; None for ``before 2025-06`` ..."""
     found = _DATE.match(price.date)
     if found is None:
         return None
-    return date(int(found["year"]), int(found["month"]), int(found["day"] or 1))
+    return date(int(found["year"]), int(found["month"] or 1), int(found["day"] or 1))
 
 
 def warnings(price: Price, today: date) -> list[str]:
     """What is doubtful about a price."""
     doubts = [_age(price, today)] if price.kind != GIVEN else []
-    if price.kind.startswith("spot"):
-        doubts.append(
-            f"{named(price)} {price.gpu} is spot capacity, which can be taken away at any time: no "
-            "spare replicas are planned"
-        )
+    doubts += [
+        f"{named(price)} {price.gpu} {doubt}"
+        for kind, doubt in BOUND.items()
+        if price.kind.startswith(kind)
+    ]
     return [doubt for doubt in doubts if doubt]
+
+
+BOUND = {
+    "spot": "is spot capacity, which can be taken away at any time: no spare replicas are planned",
+    "1y": "is paid for a whole year, whether it is used or not",
+    "3y": "is paid for three whole years, whether it is used or not",
+}
+"""What binds, by the beginning of a kind of price."""
 
 
 def _age(price: Price, today: date) -> str | None:
@@ -206,16 +231,16 @@ def read_prices(path: Path) -> list[Price]:
 
 
 def _price(row: dict[str, str], where: str) -> Price:
-    text = {key: value or "" for key, value in row.items() if isinstance(key, str)}
+    text = {key: (value or "").strip() for key, value in row.items() if isinstance(key, str)}
     if len(text) < len(row):
         raise ConfigError(f"{where}: has more cells than the {len(text)} columns of its header")
     usd = _dollars(text["usd_per_gpu_hour"], where)
     try:
-        gpu = load_gpu(text["gpu"].strip())
+        gpu = load_gpu(text["gpu"])
     except ConfigError as error:
         raise ConfigError(f"{where}: gpu: {error}") from None
     gpus = _gpus(text.get("gpus", ""), where)
-    if not text["source"].strip():
+    if not text["source"]:
         raise ConfigError(f"{where}: source is empty; accepted: where the price is from")
     price = Price(
         provider=text.get("provider", ""),
@@ -236,7 +261,7 @@ def _price(row: dict[str, str], where: str) -> Price:
         day(price)
     except ValueError:
         raise ConfigError(
-            f"{where}: date = {price.date!r}: no such day; accepted: days like 2026-11-29, months like 2026-11"
+            f"{where}: date = {price.date!r}: no such day; accepted: 2026-11-29, 2026-11 or 2026"
         ) from None
     return price
 
