@@ -9,6 +9,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -293,6 +294,34 @@ def test_another_sweep_does_not_mix_with_one_that_is_there(capsys, spec, write) 
     assert "a ledger of schema 9; this kvsim reads 1" in capsys.readouterr().err
 
 
+def begun(stage: str) -> None:
+    """What a sweep leaves in ``out`` that was ended before it had a configuration."""
+    if stage == "file":
+        Path("out").mkdir()
+        Path("out/sweep.sqlite").touch()
+    elif stage == "header":
+        Path("out").mkdir()
+        with closing(sqlite3.connect("out/sweep.sqlite")) as ledger:
+            ledger.execute("PRAGMA journal_mode = WAL")
+    else:
+        Ledger.create(Path("out")).close()
+
+
+@pytest.mark.parametrize("stage", ["file", "header", "tables"])
+def test_a_sweep_that_ended_before_it_began_is_the_same_to_all_and_resumes(
+    capsys, write, stage
+) -> None:
+    begun(stage)
+    small = write("small.toml", "trace = 'few.jsonl'\n[grid]\nblock_size = [16]\n")
+    commands = ("sweep show out", f"sweep {small} --out out", "report out --out report.html")
+    for command in commands:
+        assert run(command.split()) == 2
+        said = "out/sweep.sqlite: a sweep that ended before it began; --resume begins it"
+        assert capsys.readouterr().err == f"kvsim: error: {said}\n"
+    [row] = json.loads(output(capsys, str(small), "--out", "out", "--resume", "--json"))
+    assert row["status"] == "done"
+
+
 def test_a_trace_that_changes_under_a_sweep_gives_no_result(trace) -> None:
     spec = parse_spec({"trace": "few.jsonl", "grid": {"block_size": [16]}})
     matrix = configurations(spec)
@@ -422,6 +451,7 @@ def test_a_metric_that_is_not_there_is_a_mistake(capsys, spec) -> None:
         ("--best busy_fraction", "say whether min:busy_fraction or max:busy_fraction"),
         ("--best most:p99_ttft_ms", "min:KEY or max:KEY"),
         ("--pareto p99_ttft_ms", "at least two metrics"),
+        ("--pareto p99_ttft_ms,,duration", "has an empty place"),
     ):
         assert run(["sweep", "show", "out", *flags.split()]) == 2
         assert message in capsys.readouterr().err

@@ -82,12 +82,19 @@ class Database:
     def _prepare(self) -> None:
         self._connection.execute("PRAGMA journal_mode = WAL")
         with self._writing():
-            if not self._number("SELECT count(*) FROM sqlite_master"):
+            if self._is_empty:
                 for statement in SCHEMA.split(";\n"):
                     self._connection.execute(statement)
         self._verify()
 
+    @property
+    def _is_empty(self) -> bool:
+        """Whether it has no tables: whoever made it was ended before its first transaction."""
+        return not self._number("SELECT count(*) FROM sqlite_master")
+
     def _verify(self) -> None:
+        if self._is_empty:
+            raise self.unbegun
         if self._number("PRAGMA application_id") != APPLICATION:
             raise ConfigError(f"{self.path}: is not the ledger of a sweep")
         version = self._number("PRAGMA user_version")
@@ -95,6 +102,11 @@ class Database:
             raise ConfigError(
                 f"{self.path}: a ledger of schema {version}; this kvsim reads {SCHEMA_VERSION}"
             )
+
+    @property
+    def unbegun(self) -> ConfigError:
+        """Says of a ledger without configurations what is to be done."""
+        return ConfigError(f"{self.path}: a sweep that ended before it began; --resume begins it")
 
     def close(self) -> None:
         """End the connection."""

@@ -72,9 +72,11 @@ def sweep(
 def _refuse_used(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out}: exists and is not a folder")
-    if (out / FILE).exists():
+    if (out / FILE).is_file():
         with Ledger.open(out) as ledger:
             counts = ledger.counts()
+            if not counts.total:
+                raise ledger.unbegun
         raise ConfigError(
             f"{out}: holds a sweep already, {counts.done} of {counts.total} done; --resume continues "
             "it, or choose another folder"

@@ -35,6 +35,8 @@ def read_metric(text: str, known: Sequence[str]) -> Metric:
     direction, colon, name = text.rpartition(":")
     if colon and direction not in ("min", "max"):
         raise ConfigError(f"metric {text!r}: must be a key of the results, min:KEY or max:KEY")
+    if not known:
+        raise ConfigError(f"metric {text!r}: no configuration has a result yet")
     if name not in known:
         raise unknown("metric", name, known)
     if direction == "min" or (not direction and SMALLER.fullmatch(name)):
@@ -59,9 +61,12 @@ class Row(NamedTuple):
 
 
 def load_sweep(folder: Path) -> list[Row]:
-    """All rows of a sweep, in the order of its matrix, finished or not."""
+    """All rows of a sweep, in the order of its matrix, finished or not; at least one."""
     with Ledger.open(folder) as ledger:
-        return [Row(entry, _metrics(entry)) for entry in ledger.entries()]
+        rows = [Row(entry, _metrics(entry)) for entry in ledger.entries()]
+        if not rows:
+            raise ledger.unbegun
+        return rows
 
 
 def _metrics(entry: Entry) -> dict[str, Cell]:
