@@ -23,6 +23,7 @@ from kvsim.export import inert
 from kvsim.planning import Plan, Question, plan
 from kvsim.planning.document import document as plan_document
 from kvsim.planning.objective import read_objective
+from kvsim.planning.prices import Preference
 from kvsim.planning.question import Owned
 from kvsim.reporting.alternative import Terms, of_run, ranked
 from kvsim.reporting.document import Document, Figure, Table
@@ -35,6 +36,7 @@ from kvsim.reporting.ranking import front
 from kvsim.reporting.render import RENDERERS, cell, html, markdown, sheet, write_report
 from kvsim.reporting.runs import of_runs
 from kvsim.reporting.saved import run_of, save_plan
+from kvsim.reporting.sources import documents
 from kvsim.reporting.sweeps import of_sweep
 from kvsim.runs import RunResult
 from kvsim.scenario import Scenario
@@ -130,8 +132,6 @@ def test_of_several_runs_those_that_meet_the_objective_come_first_then_the_cheap
 
 
 def test_costs_are_those_of_the_price_that_was_chosen() -> None:
-    from kvsim.planning.prices import Preference
-
     given_price = Prices(TODAY, Preference(gpu_prices=((None, 2.0),)))
     one = of_run(make("a"), "a", Terms(given_price))
     assert one.bill is not None
@@ -355,6 +355,37 @@ def test_runs_sweeps_and_plans_go_into_one_report(
     made = out.read_text()
     for said in ("3 reports", "2 runs compared", "Sweep sweep: 2 configurations", "GPUs for llama"):
         assert said in made
+
+
+def test_requests_that_nobody_counted_are_not_judged(runs: Path) -> None:
+    def judged(*targets: str, kept: bool) -> Document:
+        folder = runs / "sweep" if kept else Path("elsewhere")
+        return of_sweep(folder, load_sweep(runs / "sweep"), Terms(Prices(TODAY), targets), "")
+
+    with pytest.raises(ConfigError, match=r"held to ttft=2s and cannot be counted by other limits"):
+        judged("ttft=5s", kept=False)
+    assert "of requests within" in judged("ttft=5s", kept=True).summary.headline
+    assert "meets the objective" in judged("ttft=2s", kept=False).summary.headline
+    assert "meets the objective" in judged("ttft_p99=5s", kept=False).summary.headline
+
+
+def test_a_good_request_is_one_within_the_limits_that_are_asked_about() -> None:
+    def per_thousand(target: str) -> float | None:
+        terms = Terms(Prices(TODAY, Preference(gpu_prices=((None, 2.0),))), (target,))
+        return of_run(make("late", queue=3.0), "a", terms).costs.per_thousand_good_requests
+
+    lenient = per_thousand("ttft=9s")
+    assert lenient is not None
+    assert per_thousand("ttft=2s") == pytest.approx(lenient / 0.95)
+
+
+def test_a_plan_is_not_judged_by_other_terms(explored: Plan, tmp_path: Path) -> None:
+    save_plan(plan_document(explored, "kvsim plan x"), run_of(explored), tmp_path / "plan")
+    for targets, preference in ((("ttft=5s",), Preference()), ((), Preference(provider="any"))):
+        terms = Terms(Prices(TODAY, preference), targets)
+        with pytest.raises(ConfigError, match="has its own objective and prices"):
+            documents([tmp_path / "plan"], terms, "")
+    assert documents([tmp_path / "plan"], Terms(Prices(TODAY)), "")
 
 
 def test_a_sweep_without_results_is_a_report_of_what_is_missing(runs: Path) -> None:

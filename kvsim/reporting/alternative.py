@@ -68,12 +68,22 @@ class Alternative:
         return None if good is None or not duration else round(good * duration) / self.requests
 
     @property
+    def goodput(self) -> float | None:
+        """Requests a second that meet every limit; None where it is not known."""
+        if self.objective is None or self.objective.limits == self.scenario.get("slo"):
+            return self.number("request_goodput")
+        duration = self.number("duration")
+        if self.attainment is None or not duration:
+            return None
+        return self.attainment * self.requests / duration
+
+    @property
     def met(self) -> bool | None:
         """Whether the objective is reached; None if there is none."""
         if self.objective is None:
             return None
-        known = self.attainment if self.attainment is not None else 1.0
-        return self.objective.met(self.summary, known)
+        assert self.attainment is not None or self.objective.attainment is None
+        return self.objective.met(self.summary, self.attainment or 0.0)
 
     @property
     def requests(self) -> int:
@@ -126,7 +136,10 @@ class Alternative:
     @property
     def costs(self) -> UnitCosts:
         """Dollars per unit of work."""
-        return unit_costs(self.bill.usd_per_hour, self.summary) if self.bill else NO_COSTS
+        if self.bill is None:
+            return NO_COSTS
+        judged = {**self.summary, "request_goodput": self.goodput}
+        return unit_costs(self.bill.usd_per_hour, judged)
 
     @property
     def energy(self) -> Energy | None:
@@ -195,12 +208,7 @@ def _rank(one: Alternative) -> tuple[bool, float, float]:
 
 
 def _unit_cost(one: Alternative) -> float:
-    good = one.number("request_goodput")
-    work = one.number("output_throughput")
-    if one.attainment is not None:
-        work = one.attainment * (one.number("request_throughput") or 0.0)
-    elif good is not None:
-        work = good
+    work = one.number("output_throughput") if one.goodput is None else one.goodput
     spent = one.bill.usd_per_hour if one.bill else float(one.gpus)
     return spent / work if work else inf
 

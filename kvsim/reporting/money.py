@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kvsim.analysis.economics import HOURS_PER_MONTH, Bill, UnitCosts
 from kvsim.reporting.alternative import Alternative
@@ -18,6 +18,58 @@ class Spending(NamedTuple):
 
     name: str
     parts: dict[str, float]
+
+
+class Costs(NamedTuple):
+    """What a fleet costs: the cells of :data:`COLUMNS`."""
+
+    gpus: int
+    billed: int
+    usd_per_hour: float
+    usd_per_month: float
+    usd_per_million_output_tokens: float | None
+    usd_per_million_tokens: float | None
+    usd_per_thousand_good_requests: float | None
+    kilowatts: float | None
+    kwh_per_month: float | None
+    electricity_usd_per_month: float | None
+    co2_kg_per_month: float | None
+
+
+COLUMNS = (
+    Column("GPUs", "count"),
+    Column("billed", "count"),
+    Column("$/hour", "cents"),
+    Column("$/month", "dollars"),
+    Column("$/1M output tokens", "cents"),
+    Column("$/1M tokens", "cents"),
+    Column("$/1,000 good requests", "cents"),
+    Column("kW", "number"),
+    Column("kWh/month", "count"),
+    Column("electricity/month", "dollars"),
+    Column("CO2 kg/month", "count"),
+)
+RENTED = "Rented prices include their electricity: energy is for information."
+
+
+class Drawn(Protocol):
+    """Energy of a fleet, computed or read."""
+
+    @property
+    def kilowatts(self) -> float: ...
+    @property
+    def kwh_per_month(self) -> float: ...
+    @property
+    def usd_per_month(self) -> float: ...
+    @property
+    def co2_kg_per_month(self) -> float | None: ...
+
+
+def drawn(used: Drawn | None) -> tuple[float | None, float | None, float | None, float | None]:
+    """The cells about energy; empty where the GPU's power is not known."""
+    if used is None:
+        return (None,) * 4
+    return used.kilowatts, used.kwh_per_month, used.usd_per_month, used.co2_kg_per_month
 
 
 COLOURS: dict[str, Colour] = {
@@ -64,27 +116,16 @@ def breakdown(spent: Sequence[Spending]) -> Figure | None:
 def costs(alternatives: Sequence[Alternative]) -> Section | None:
     """Cost of runs, by what is known about prices."""
     known = [one for one in alternatives if one.bill]
-    columns = (
-        Column("run"),
-        Column("GPUs", "count"),
-        Column("billed", "count"),
-        Column("$/hour", "cents"),
-        Column("$/month", "dollars"),
-        Column("$/1M output tokens", "cents"),
-        Column("$/1M tokens", "cents"),
-        Column("$/1,000 good requests", "cents"),
-        Column("kWh/month", "count"),
-        Column("electricity/month", "dollars"),
-        Column("CO2 kg/month", "count"),
-    )
-    rows = tuple(_row(one, one.bill) for one in known if one.bill)
+    rows = tuple((one.name, *_costs(one, one.bill)) for one in known if one.bill)
     spent = [spending(one, one.paid) for one in known[:MOST] if one.paid]
     priced = list(dict.fromkeys(f"{label(one)}: {one.price_line}" for one in alternatives))
     if not known:
         return section("Cost", bullets(priced))
     if not any(one.paid and one.paid.owned for one in known):
-        priced.append("Rented prices include their electricity: energy is for information.")
-    return section("Cost", Table(columns, rows), breakdown(spent), bullets(priced))
+        priced.append(RENTED)
+    return section(
+        "Cost", Table((Column("run"), *COLUMNS), rows), breakdown(spent), bullets(priced)
+    )
 
 
 MOST = 12
@@ -100,19 +141,9 @@ def spending(one: Alternative, paid: Paid) -> Spending:
     return rented(one.mark, paid.bill.usd_per_month, use)
 
 
-def _row(one: Alternative, bill: Bill) -> tuple[str | float | None, ...]:
-    unit, used = one.costs, one.energy
-    return (
-        one.name,
-        bill.gpus_needed,
-        bill.gpus_billed,
-        bill.usd_per_hour,
-        bill.usd_per_month,
-        *unit,
-        used.kwh_per_month if used else None,
-        used.usd_per_month if used else None,
-        used.co2_kg_per_month if used else None,
-    )
+def _costs(one: Alternative, bill: Bill) -> Costs:
+    rented = (bill.gpus_needed, bill.gpus_billed, bill.usd_per_hour, bill.usd_per_month)
+    return Costs(*rented, *one.costs, *drawn(one.energy))
 
 
 def label(one: Alternative) -> str:

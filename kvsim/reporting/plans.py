@@ -109,41 +109,19 @@ def cost(plan: PlanData) -> Section | None:
     """Dollars, what they are spent on, where the prices come from; energy."""
     if not plan.candidates:
         return None
-    columns = (
-        Column("GPU"),
-        Column("GPUs", "count"),
-        Column("billed", "count"),
-        Column("$/hour", "cents"),
-        Column("$/month", "dollars"),
-        Column("$/1M output tokens", "cents"),
-        Column("$/1M tokens", "cents"),
-        Column("$/1,000 good requests", "cents"),
-        Column("kW", "number"),
-        Column("kWh/month", "count"),
-        Column("electricity/month", "dollars"),
-        Column("CO2 kg/month", "count"),
-    )
-    rows = tuple(_costs(one) for one in plan.candidates)
+    rows = tuple((one.gpu, *_costs(one)) for one in plan.candidates)
     owned = plan.candidates[0].price.usd_per_gpu_hour is None
-    note = "" if owned else "Rented prices include their electricity: energy is for information."
     prices = [f"{one.gpu}: {one.price.line}" for one in plan.candidates]
     return section(
         "Cost breakdown",
-        Table(columns, rows, best=0 if len(rows) > 1 else None),
+        Table((Column("GPU"), *money.COLUMNS), rows, best=0 if len(rows) > 1 else None),
         money.breakdown([spending(one) for one in plan.candidates]),
-        bullets([*prices, *([note] if note else [])]),
+        bullets(prices if owned else [*prices, money.RENTED]),
     )
 
 
-def _costs(one: Candidate) -> tuple[Cell, ...]:
-    used = one.energy
-    energy = (
-        (used.kilowatts, used.kwh_per_month, used.usd_per_month, used.co2_kg_per_month)
-        if used
-        else (None,) * 4
-    )
-    return (
-        one.gpu,
+def _costs(one: Candidate) -> money.Costs:
+    return money.Costs(
         one.gpus,
         one.gpus_billed,
         one.usd_per_hour,
@@ -151,7 +129,7 @@ def _costs(one: Candidate) -> tuple[Cell, ...]:
         one.usd_per_million_output_tokens,
         one.usd_per_million_tokens,
         one.usd_per_thousand_good_requests,
-        *energy,
+        *money.drawn(one.energy),
     )
 
 

@@ -18,9 +18,10 @@ from kvsim.export import inert
 from kvsim.files import require_file_name, whole_file, written
 from kvsim.reporting.document import Block, Document, Figure, Table, overview
 from kvsim.reporting.forms import shown
+from kvsim.reporting.pages import environment
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import Template
 
 Rendered = tuple[bytes, dict[str, bytes]]
 """The file, and files beside it by their paths."""
@@ -59,7 +60,7 @@ def html(documents: Sequence[Document], path: Path) -> Rendered:
 
         return "data:image/svg+xml;base64," + base64.b64encode(svg(figure.chart)).decode()
 
-    page = environment().get_template("report.html.j2")
+    page = template("report.html.j2")
     return page.render(documents=documents, place=place).encode(), {}
 
 
@@ -76,7 +77,7 @@ def markdown(documents: Sequence[Document], path: Path) -> Rendered:
         figures[name] = svg(figure.chart)
         return name
 
-    text = environment().get_template("report.md.j2").render(documents=documents, place=place)
+    text = template("report.md.j2").render(documents=documents, place=place)
     return text.encode(), figures
 
 
@@ -121,20 +122,13 @@ def _rows(block: Block) -> Iterator[tuple[object, ...]]:
         yield from ((item,) for item in items)
 
 
-def environment() -> Environment:
-    """Templates; pages are escaped, and a name that does not exist is a mistake."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+def template(name: str) -> Template:
+    """A page or a text, with what it calls upon."""
 
-    made = Environment(
-        loader=PackageLoader("kvsim.reporting"),
-        autoescape=select_autoescape(("html.j2", "html")),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    made.filters |= {"shown": shown, "cell": cell, "kind": lambda block: type(block).__name__}
-    return made
+    def kind(block: Block) -> str:
+        return type(block).__name__
+
+    return environment("kvsim.reporting", shown=shown, cell=cell, kind=kind).get_template(name)
 
 
 def cell(text: object) -> str:

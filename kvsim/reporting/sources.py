@@ -8,6 +8,7 @@ from pathlib import Path
 from kvsim.errors import ConfigError
 from kvsim.reporting.alternative import Terms
 from kvsim.reporting.document import Document
+from kvsim.reporting.paid import Prices
 from kvsim.reporting.plans import of_plan
 from kvsim.reporting.runs import of_runs
 from kvsim.reporting.saved import PLAN, load_plan
@@ -22,6 +23,12 @@ NEEDED = ("completed", "num_rejected")
 
 def documents(paths: Sequence[Path], terms: Terms, command: str) -> list[Document]:
     """One document for all runs together, one for each sweep and each plan, in their order."""
+    kinds = {kind(path) for path in paths}
+    if kinds == {PLAN} and terms != Terms(Prices(terms.prices.today)):
+        raise ConfigError(
+            f"{paths[0]}: a plan has its own objective and prices, which flags do not change; accepted: "
+            "kvsim plan with these flags, whose replays are remembered"
+        )
     runs = [checked(path) for path in paths if kind(path) == MANIFEST]
     found: list[Document] = []
     for path in paths:

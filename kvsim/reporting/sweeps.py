@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kvsim import __version__
+from kvsim.errors import ConfigError
 from kvsim.reporting import money, resources, service, trust
 from kvsim.reporting.alternative import Alternative, Terms, ranked
 from kvsim.reporting.document import (
@@ -47,6 +48,8 @@ def of_sweep(folder: Path, rows: Sequence[Row], terms: Terms, command: str) -> D
             "No configuration has a result yet.", "open", (Point("Risk", counts(rows)),)
         )
         return Document(title, facts, nothing, sections(failures(rows), again(command, [])))
+    for one in found.values():
+        require_judged(folder, one)
     order = ranked(list(found.values()))
     best = order[0]
     return Document(
@@ -72,6 +75,20 @@ def alternative(folder: Path, row: Row, terms: Terms) -> Alternative:
     told = ", ".join(setting(name, value) for name, value in entry.point.items())
     name = f"#{entry.position + 1} {told}".rstrip()
     return Alternative(name, entry.scenario, row.metrics | memory(row), terms, kept(folder, row))
+
+
+def require_judged(folder: Path, one: Alternative) -> None:
+    """ConfigError if single requests are to be judged, of which the ledger counted other ones."""
+    wanted = one.objective
+    if wanted is None or wanted.attainment is None or one.attainment is not None:
+        return
+    own = one.scenario.get("slo")
+    limits = own.items() if isinstance(own, Mapping) else ()
+    ran = ", ".join(f"{name}={limit:g}s" for name, limit in limits) or "nothing"
+    raise ConfigError(
+        f"{folder}: {one.name}: requests were held to {ran} and cannot be counted by other limits; "
+        "accepted: the same, limits of the run like --slo ttft_p99=2s, or a sweep with --keep-runs"
+    )
 
 
 def setting(name: str, value: object) -> str:
