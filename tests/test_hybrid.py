@@ -73,7 +73,7 @@ def served(pool: Hybrid, sequence: Sequence) -> int:
 
 
 def blocks_held(pool: Hybrid, sequence: Sequence) -> list[int]:
-    return [len(table.pages) for table in sequence.kv.tables]
+    return [table.end - table.first for table in sequence.kv.tables]
 
 
 # What each kind of layers keeps.
@@ -398,7 +398,7 @@ def test_a_sequence_takes_what_the_dimensions_of_its_model_say(
     pool.join(sequence)
     pool.advance(1)
     held = sum(
-        len(table.pages) * table.group.layers * table.group.layer_bytes
+        (table.end - table.first) * table.group.layers * table.group.layer_bytes
         for table in sequence.kv.tables
     )
     assert held == token * tokens + windows + state

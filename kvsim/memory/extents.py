@@ -58,6 +58,12 @@ class Content:
         ids = self.ids[first - self.first : last - self.first]
         return Content(ids, self.width, end, self.size, None, first)
 
+    def stretch(self, block: int) -> int | None:
+        """Up to which block one source has it from ``block`` on; None without end."""
+        if block < self.shared:
+            return self.shared
+        return next((end for end, _ in self.lineage if block < end), None)
+
     def _computed_by(self, block: int) -> object:
         return next((owner for end, owner in self.lineage if block < end), self.owner)
 

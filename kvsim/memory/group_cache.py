@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count
 from math import lcm
 
 from kvsim.core import NO_MATCH, Match, Sequence, packed
 from kvsim.memory.extents import Content
 from kvsim.memory.layer_groups import Full, State
 from kvsim.memory.layer_tables import Lease, Table
-from kvsim.memory.pages import Chain, PagePool
-
-WHOLE = 1 << 62
-"""Tokens of an iteration without limit, or of a block that never ends."""
+from kvsim.memory.pages import PagePool, Run
+from kvsim.memory.places import WHOLE, Places
 
 
 class GroupCache(PagePool):
@@ -26,72 +23,86 @@ class GroupCache(PagePool):
     def __init__(self, num_pages: int, groups: tuple[Full, ...], *, prefix_caching: bool) -> None:
         self.block_size = min(group.block_size for group in groups)
         self.prefix_caching = prefix_caching
-        super().__init__(num_pages, len(groups), self.block_size)
         self._unit = lcm(*(group.block_size for group in groups))
         self.groups = tuple(group if prefix_caching else uncached(group) for group in groups)
-        self._chains: dict[Sequence, Chain] = {}
-        self._owners = count()
+        self._places = Places([group.block_size // self.block_size for group in self.groups])
+        super().__init__(
+            num_pages,
+            len(groups),
+            self.block_size,
+            cut=self._places.cut,
+            forget=self._places.drop,
+        )
+        self._contents: dict[Sequence, Content] = {}
 
     def match(self, sequence: Sequence) -> Match:
         """The longest prefix short of the last token that every group has what it needs of."""
         if not self.prefix_caching:
             return NO_MATCH
-        chain = self._chain(sequence)
-        tokens = (sequence.num_tokens - 1) // self._unit * self._unit
-        agreed = -1
+        path = self._places.walk(self._content(sequence))
+        covers = [self._places.cover(path, index) for index in range(len(self.groups))]
+        tokens, agreed = (sequence.num_tokens - 1) // self._unit * self._unit, -1
         while tokens != agreed:
             agreed = tokens
-            for index, group in enumerate(self.groups):
-                tokens = self._longest(chain, index, group, tokens)
-        return Match(tokens, [self._hit(chain, i, g, tokens) for i, g in enumerate(self.groups)])
+            for group, cover in zip(self.groups, covers, strict=True):
+                tokens = self._longest(group, cover, tokens)
+        return Match(tokens, path)
 
-    def _chain(self, sequence: Sequence) -> Chain:
-        chain = self._chains.get(sequence)
-        if chain is None:
+    def _content(self, sequence: Sequence) -> Content:
+        content = self._contents.get(sequence)
+        if content is None:
             request, size = sequence.request, self.block_size
             ids = packed(request.hash_ids)
             described = min(request.prompt_tokens, len(ids) * request.hash_block)
-            content = Content(ids, request.hash_block, described // size, size, None)
-            chain = self._chains[sequence] = Chain(content, next(self._owners))
-        return chain
+            content = Content(ids, request.hash_block, described // size, size, sequence)
+            self._contents[sequence] = content
+        return content
 
-    def _page_of(self, chain: Chain, index: int, group: Full, block: int) -> int | None:
-        last = (block + 1) * (group.block_size // self.block_size) - 1
-        return self._find((index, chain.hash(last)))
-
-    def _longest(self, chain: Chain, index: int, group: Full, tokens: int) -> int:
+    def _longest(self, group: Full, cover: list[tuple[int, int]], tokens: int) -> int:
         """The longest prefix up to ``tokens`` tokens of which the group has what comes next reads."""
-        size, block = group.block_size, tokens // group.block_size - 1
-        while block >= group.needed_from(tokens) // size:
-            if self._page_of(chain, index, group, block) is None:
-                tokens = block * size // self._unit * self._unit
-                block = tokens // size
-            block -= 1
-        return tokens
-
-    def _hit(self, chain: Chain, index: int, group: Full, tokens: int) -> Table:
-        first = group.needed_from(tokens) // group.block_size
-        last = tokens // group.block_size
-        pages = [self._page_of(chain, index, group, block) for block in range(first, last)]
-        return Table(index, group, first, [page for page in pages if page is not None])
+        size, unit, at = group.block_size, self._unit, len(cover) - 1
+        while True:
+            first, end = group.needed_from(tokens) // size, tokens // size
+            if first >= end:
+                return tokens
+            while at >= 0 and cover[at][0] >= end:
+                at -= 1
+            start, stop = cover[at] if at >= 0 else (0, 0)
+            if stop < end:
+                tokens = max(stop * size, group.needed_from(tokens)) // unit * unit
+            elif start > first:
+                tokens = (start - 1) * size // unit * unit
+            else:
+                return tokens
 
     def _cache_prompt(self, lease: Lease, tokens: int) -> None:
         """Let others hit the full blocks of the prompt's first ``tokens`` tokens."""
-        described = min(tokens, lease.chain.shared * self.block_size)
+        described = min(tokens, lease.content.shared * self.block_size)
         for table in lease.tables:
             self._cache_full(lease, table, table.end, described)
 
     def _cache_full(self, lease: Lease, table: Table, end: int, tokens: int) -> None:
-        """Name blocks up to ``end``, as far as the first ``tokens`` tokens fill them."""
-        size, first = table.group.block_size, table.first
-        full = min(end, tokens // size)
+        """Let others hit blocks up to ``end``, as far as the first ``tokens`` tokens fill them."""
+        full = min(end, tokens // table.group.block_size)
         if not self.prefix_caching or full <= table.named:
             return
-        blocks = size // self.block_size
-        for block in range(max(first, table.named), full):
-            key = (table.index, lease.chain.hash((block + 1) * blocks - 1))
-            self._name(table.pages[block - first], key)
+        if full * table.group.block_size > lease.content.shared * self.block_size:
+            self._place_own(lease)
+        for run in list(table.runs):
+            if run.start < full and not run.cached:
+                self._name(run if run.end <= full else self._cut(run, full), lease)
         table.named = full
+
+    def _name(self, run: Run, lease: Lease) -> None:
+        run.cached, run.content, run.place = True, lease.place.content, lease.place
+        self._places.add(run)
+
+    def _place_own(self, lease: Lease) -> None:
+        """What the sequence generated lies behind its prompt."""
+        if not lease.owns:
+            described, lease.owns = lease.place, True
+            lease.place = self._places.hold(lease.content, WHOLE)
+            self._places.let_go(described)
 
 
 def uncached(group: Full) -> Full:

@@ -6,10 +6,12 @@ from itertools import count
 
 from kvsim.core import Match, Sequence, Usage
 from kvsim.errors import CapacityError
-from kvsim.memory.group_cache import WHOLE, GroupCache
+from kvsim.memory.group_cache import GroupCache
 from kvsim.memory.layer_groups import Full, PagePlan
 from kvsim.memory.layer_tables import Lease, Table
 from kvsim.memory.outlook import Outlook
+from kvsim.memory.pages import Run
+from kvsim.memory.places import WHOLE, Piece
 
 
 class Hybrid(GroupCache):
@@ -65,43 +67,65 @@ class Hybrid(GroupCache):
 
     def admit(self, sequence: Sequence, match: Match, tokens: int, *, spare: int = 0) -> bool:
         """Take the hit and room for ``tokens`` tokens, if all known tokens would fit."""
-        hits = match.handle or [Table(i, group) for i, group in enumerate(self.groups)]
         tables, pages = [], -(-spare // self.block_size)
-        for hit in hits:
-            first = hit.first_of(match.tokens, tokens, self._chunk)
-            kept = hit.pages[first - hit.first :]
-            tables.append(Table(hit.index, hit.group, first, kept))
-            peak = hit.group.peak(sequence.num_tokens, self._chunk)
-            pages += max(peak - len(kept), tables[-1].wanting(first, tokens))
-            pages += sum(page not in self._refs for page in kept)
-        if pages > self._free:
+        for index, group in enumerate(self.groups):
+            table = self._table(index, group, match.tokens, tokens)
+            tables.append(table)
+            peak = group.peak(sequence.num_tokens, self._chunk) + table.first - table.end
+            pages += max(peak, table.wanting(table.first, tokens))
+        if pages > self._queue.blocks:
             return False
-        for table in tables:
-            for page in table.pages:
-                self._share(page, table.index)
-        lease = Lease(self._chain(sequence), tables, tokens)
+        hits = [self._places.pieces(match.handle or [], table) for table in tables]
+        idle = (end - start for hit in hits for run, start, end in hit if not run.holders)
+        if pages + sum(idle) > self._queue.blocks:
+            return False
+        for table, hit in zip(tables, hits, strict=True):
+            self._hit(table, hit)
+        content = self._content(sequence)
+        described = content.shared if self.prefix_caching else 0
+        lease = Lease(content, self._places.hold(content, described), tables, tokens)
         self._fill(lease, tokens)
         self._cache_prompt(lease, tokens)
         self._leases[sequence] = sequence.kv = lease
         return True
 
+    def _table(self, index: int, group: Full, hit: int, tokens: int) -> Table:
+        """A table for the blocks among ``hit`` tokens that an iteration up to ``tokens`` reads."""
+        table = Table(index, group, group.needed_from(hit) // group.block_size)
+        table.first = table.first_of(hit, tokens, self._chunk)
+        table.end = table.named = max(table.first, hit // group.block_size)
+        return table
+
+    def _hit(self, table: Table, pieces: list[Piece]) -> None:
+        """Let a table hold what was hit."""
+        for run, start, end in pieces:
+            if run.start < start:
+                self._cut(run, start)
+            self._share(run if run.end == end else self._cut(run, end), table)
+
     def _fill(self, lease: Lease, tokens: int) -> None:
         """Take the pages that ``tokens`` tokens need."""
         for table in lease.tables:
-            more, index = table.group.blocks(tokens) - table.end, table.index
-            table.pages.extend([self._take(index) for _ in range(more)])
+            self._take(table, table.group.blocks(tokens) - table.end)
 
     def _shed(self, lease: Lease, start: int, tokens: int) -> None:
         """Give up the pages that nothing from token ``start`` on reads; full ones stay cached."""
         for table in lease.tables:
             first = table.first_of(start, tokens, self._chunk)
-            leaving = table.leaving(first)
-            if leaving:
-                self._cache_full(lease, table, table.first + len(leaving), start)
-                del table.pages[: len(leaving)]
-            table.first = first
-            for page in reversed(leaving):
-                self._release(page, table.index)
+            if first > table.first:
+                self._cache_full(lease, table, min(first, table.end), start)
+                self._leave(table, first)
+
+    def _leave(self, table: Table, first: int) -> None:
+        """Release the blocks before ``first``, the last one first."""
+        leaving = [run for run in table.runs if run.start < first]
+        if leaving and leaving[-1].end > first:
+            leaving[-1] = self._cut(leaving[-1], first)
+        del table.runs[: len(leaving)]
+        table.first = first
+        table.end = max(table.end, first)
+        for run in reversed(leaving):
+            self._release(run, table)
 
     def grow(self, sequence: Sequence, tokens: int) -> bool:
         """Make room for ``tokens`` tokens in all: a longer prompt, or a decoder's next token."""
@@ -109,7 +133,7 @@ class Hybrid(GroupCache):
         start = self._tokens(lease)
         if lease.joined is not None and lease.due != self._step:
             return True
-        outlook = Outlook(self._refs, self._free)
+        outlook = Outlook(self._queue.blocks)
         if not outlook.grows(lease.tables, start, tokens, self._chunk):
             return False
         self._shed(lease, start, tokens)
@@ -131,22 +155,26 @@ class Hybrid(GroupCache):
         Full blocks are shared; a block that is partly filled and a state are copied at once.
         """
         lease: Lease = parent.kv
-        if sum(tokens % table.group.block_size > 0 for table in lease.tables) > self._free:
+        partial = sum(tokens % table.group.block_size > 0 for table in lease.tables)
+        if partial > self._queue.blocks:
             return False
-        chain = lease.chain.fork(next(self._owners), tokens // self.block_size)
-        tables = []
-        for table in lease.tables:
-            full = max(0, tokens // table.group.block_size - table.first)
-            shared = table.pages[:full]
-            for page in shared:
-                self._share(page, table.index)
-            tables.append(Table(table.index, table.group, table.first, shared))
-            tables[-1].named = table.named
-        twin = Lease(chain, tables, tokens)
+        content = lease.content.fork(child, tokens // self.block_size)
+        place = self._places.hold(content, content.shared if self.prefix_caching else 0)
+        tables = [self._twin(table, tokens // table.group.block_size) for table in lease.tables]
+        twin = Lease(content, place, tables, tokens)
         self._fill(twin, tokens)
-        self._chains[child] = chain
+        self._contents[child] = content
         self._leases[child] = child.kv = twin
         return True
+
+    def _twin(self, table: Table, full: int) -> Table:
+        """Another table that shares the blocks before ``full``."""
+        twin = Table(table.index, table.group, table.first)
+        for run in list(table.runs):
+            if run.start < full:
+                self._share(run if run.end <= full else self._cut(run, full), twin)
+        twin.end, twin.named = max(full, table.first), table.named
+        return twin
 
     # Decoders.
 
@@ -189,11 +217,11 @@ class Hybrid(GroupCache):
         """
         if sequence is None:
             most = sum(-(-steps // group.block_size) for group in self.groups)
-            if most * len(self._decoders) <= self._free:
+            if most * len(self._decoders) <= self._queue.blocks:
                 return steps
         steps = steps if sequence is None else min(steps, 1)
-        outlook = Outlook(self._refs, self._free)
-        for lease in self._decoders:
+        outlook, until = Outlook(self._queue.blocks), self._step + steps
+        for lease in [one for one in self._decoders if one.due < until]:
             outlook.decodes(lease.tables, self._tokens(lease), steps)
         room = outlook.last(steps)
         if sequence is None or not room:
@@ -224,30 +252,32 @@ class Hybrid(GroupCache):
             self.leave(sequence, tokens)
         for table in lease.tables:
             self._cache_full(lease, table, table.end, tokens)
-            for page in reversed(table.pages):
-                self._release(page, table.index)
+            for run in reversed(table.runs):
+                self._release(run, table)
+        self._places.let_go(lease.place)
         sequence.kv = None
         del self._leases[sequence]
         if finished:
-            self._chains.pop(sequence, None)
+            self._contents.pop(sequence, None)
 
     # The books.
 
     def usage(self) -> Usage:
         """A last block's empty slots count as internal fragmentation until they are filled."""
         internal, size = sum(map(self._empty, self._leases.values())), self.block_size
+        queue = self._queue
         return Usage(
             used=self.held_slots - internal,
             internal=internal,
             reserved=0,
             external=0,
-            cached=self._cached * size,
-            free=(self._free - self._cached) * size,
+            cached=queue.cached * size,
+            free=(queue.blocks - queue.cached) * size,
         )
 
     def _empty(self, lease: Lease) -> int:
         tokens, size = self._tokens(lease), self.block_size
-        tables = (table for table in lease.tables if table.pages)
+        tables = (table for table in lease.tables if table.runs)
         return sum(
             table.group.empty(table.end, tokens) * size // table.group.block_size
             for table in tables
@@ -262,26 +292,30 @@ class Hybrid(GroupCache):
 
     def check(self) -> None:
         """Pages are conserved, each reference has a holder, and every group has what it will read."""
-        holders: dict[int, int] = {}
-        held: list[set[int]] = [set() for _ in self.groups]
+        holders: dict[Run, set[Table]] = {}
         for lease in self._leases.values():
             for table in lease.tables:
                 self._covers(table, self._tokens(lease))
-                held[table.index].update(table.pages)
-                for page in table.pages:
-                    holders[page] = holders.get(page, 0) + 1
-        assert holders == self._refs
-        assert [len(pages) for pages in held] == self.held
-        assert sum(self.held) + self._free == self.num_pages - 1
-        assert not holders.keys() & self._queue.keys()
-        assert self._cached == sum(page in self._keys for page in self._queue)
-        assert self.saved_slots == (sum(holders.values()) - len(holders)) * self.block_size
-        assert self._keys == {page: key for key, same in self._known.items() for page in same}
+                for run in table.runs:
+                    holders.setdefault(run, set()).add(table)
+        held, shared = [0] * len(self.groups), 0
+        for run, tables in holders.items():
+            assert tables == run.holders.keys()
+            held[run.group] += run.end - run.start
+            shared += (run.end - run.start) * (len(tables) - 1)
+        assert held == self.held
+        assert sum(held) + self._queue.blocks == self.num_pages - 1
+        assert self._queue.blocks == sum(run.end - run.start for run in self._queue)
+        assert not holders.keys() & set(self._queue)
+        assert self.saved_slots == shared * self.block_size
+        self._places.check(set(holders) | set(self._queue))
 
     def _covers(self, table: Table, tokens: int) -> None:
         group = table.group
         assert table.first <= group.needed_from(tokens) // group.block_size
         assert table.end >= group.blocks(tokens)
+        ends = [table.first, *(run.end for run in table.runs)]
+        assert ends == [*(run.start for run in table.runs), table.end]
 
 
 def _order(lease: Lease) -> int:

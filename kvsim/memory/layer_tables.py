@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
+from kvsim.memory.extents import Content
 from kvsim.memory.layer_groups import Full
-from kvsim.memory.pages import Chain
+from kvsim.memory.pages import Run
+
+if TYPE_CHECKING:
+    from kvsim.memory.places import Place
 
 
 class Table:
-    """The pages of one group of layers that a sequence holds: consecutive blocks from ``first`` on."""
+    """The pages of one group of layers that a sequence holds: blocks ``first`` to ``end`` (exclusive)."""
 
-    __slots__ = ("first", "group", "index", "named", "pages")
+    __slots__ = ("end", "first", "group", "index", "named", "runs")
 
-    def __init__(self, index: int, group: Full, first: int = 0, pages: Iterable[int] = ()) -> None:
+    def __init__(self, index: int, group: Full, first: int = 0) -> None:
         self.index = index
         self.group = group
-        self.first = first
-        self.pages = list(pages)
-        self.named = self.end
+        self.first = self.end = first
+        self.runs: list[Run] = []
+        """The pages, in order."""
+        self.named = first
         """Blocks up to here can be hit."""
-
-    @property
-    def end(self) -> int:
-        """The block after the last."""
-        return self.first + len(self.pages)
 
     def first_of(self, start: int, tokens: int, chunk: int) -> int:
         """The first block that an iteration from ``start`` to ``tokens`` tokens holds."""
@@ -32,22 +32,26 @@ class Table:
         needed = group.needed_from(group.origin(start, tokens, chunk)) // group.block_size
         return max(self.first, needed)
 
-    def leaving(self, first: int) -> list[int]:
-        """Pages of blocks before ``first``."""
-        return self.pages[: first - self.first]
-
     def wanting(self, first: int, tokens: int) -> int:
         """Pages to be taken for ``tokens`` tokens, if those before ``first`` go."""
         return max(0, self.group.blocks(tokens) - max(self.end, first))
+
+    def run_of(self, block: int) -> Run | None:
+        """The run that a block lies in; None if the table does not reach it."""
+        return next((run for run in self.runs if run.start <= block < run.end), None)
 
 
 class Lease:
     """What one admitted sequence holds: a table for each group of layers."""
 
-    __slots__ = ("chain", "due", "joined", "order", "tables", "tokens")
+    __slots__ = ("content", "due", "joined", "order", "owns", "place", "tables", "tokens")
 
-    def __init__(self, chain: Chain, tables: list[Table], tokens: int) -> None:
-        self.chain = chain
+    def __init__(self, content: Content, place: Place, tables: list[Table], tokens: int) -> None:
+        self.content = content
+        self.place = place
+        """Where the described part of its prompt ends."""
+        self.owns = False
+        """Whether it is where what the sequence generated ends."""
         self.tables = tables
         self.tokens = tokens
         """For which it has room; of a decoder, when it joined."""

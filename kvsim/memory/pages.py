@@ -1,62 +1,52 @@
-"""Pages of equal size that groups of layers take from one pool, and what each is known by."""
+"""Pages of equal size that groups of layers take from one pool, in runs of consecutive blocks.
+
+Who holds a block of a prefix mostly holds those beside it too. So nothing is kept page by page: a
+:class:`Run` is as many pages of one group as were taken, and are held, together.
+"""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from hashlib import blake2b
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from kvsim.memory.extents import Content
+from kvsim.memory.extents import Extent, FreeQueue
 
-Key = tuple[int, bytes]
-"""Group of layers, and hash of a block and all that precedes it."""
+if TYPE_CHECKING:
+    from kvsim.memory.layer_tables import Table
 
 
-class Chain:
-    """The chained hashes of a sequence's blocks of ``size`` tokens, as far as they were asked for."""
+class Run(Extent):
+    """Pages of blocks ``start`` to ``end`` (exclusive) of a group; they have the same holders.
 
-    __slots__ = ("_content", "_hashes", "_owner")
+    ``cached`` says that they can be hit. Nobody's run waits in the queue.
+    """
 
-    def __init__(self, content: Content, owner: int, known: list[bytes] | None = None) -> None:
-        self._content = content
-        self._owner = owner.to_bytes(8, "little")
-        self._hashes = known or []
+    __slots__ = ("group", "holders", "place")
 
-    @property
-    def shared(self) -> int:
-        """Blocks whose content the trace describes; those after them are the sequence's alone."""
-        return self._content.shared
-
-    def fork(self, owner: int, blocks: int) -> Chain:
-        """The chain of a sequence that goes its own way after ``blocks`` blocks."""
-        if blocks:
-            self.hash(blocks - 1)
-        return Chain(self._content, owner, self._hashes[:blocks])
-
-    def hash(self, block: int) -> bytes:
-        """What names the block."""
-        hashes = self._hashes
-        while len(hashes) <= block:
-            before = hashes[-1] if hashes else b""
-            hashes.append(blake2b(before + self._own(len(hashes)), digest_size=16).digest())
-        return hashes[block]
-
-    def _own(self, block: int) -> bytes:
-        content = self._content
-        if block >= content.shared:
-            return b"own" + self._owner
-        first = block * content.size // content.width
-        last = -(-(block + 1) * content.size // content.width)
-        return content.ids[first:last].tobytes()
+    def __init__(self, group: int, start: int, end: int, *, cached: bool = False) -> None:
+        super().__init__(start, end, cached=cached)
+        self.group = group
+        self.holders: dict[Table, None] = {}
+        self.place: Extent | None = None
+        """Where its content lies, or ends; None while nobody can hit it."""
 
 
 class PagePool:
     """Pages 1 to ``num_pages`` - 1; what nobody holds waits in the order in which it was given back.
 
-    A page that is known by a key can be hit until it is taken for something else. Equal pages are not
-    merged: of several with one key the first is hit. Page 0 is never used (the null block).
+    Equal pages are not merged. Page 0 is never used (the null block). ``cut`` and ``forget`` are told
+    of the runs that others could hit: of one's front that is cut off, and of one that is given up.
     """
 
-    def __init__(self, num_pages: int, groups: int, slots: int) -> None:
+    def __init__(
+        self,
+        num_pages: int,
+        groups: int,
+        slots: int,
+        *,
+        cut: Callable[[Run, Run], None],
+        forget: Callable[[Run], None],
+    ) -> None:
         self.num_pages = num_pages
         self.evictions = 0
         self.saved_slots = 0
@@ -64,12 +54,9 @@ class PagePool:
         """Pages that running sequences hold, by group; a shared one counts once."""
         self.peak = [0] * groups
         self._slots = slots
-        self._fresh = 1  # pages from here on were never used
-        self._queue: OrderedDict[int, None] = OrderedDict()
-        self._refs: dict[int, int] = {}
-        self._keys: dict[int, Key] = {}
-        self._known: dict[Key, dict[int, None]] = {}
-        self._cached = 0  # pages in the queue that have a key
+        self._queue = FreeQueue(num_pages - 1)
+        self._on_cut = cut
+        self._on_forget = forget
 
     @property
     def total_slots(self) -> int:
@@ -81,64 +68,59 @@ class PagePool:
         """Slots of the pages that running sequences hold; a shared page counts once."""
         return sum(self.held) * self._slots
 
-    @property
-    def _free(self) -> int:
-        return self.num_pages - self._fresh + len(self._queue)
+    def _take(self, table: Table, blocks: int) -> None:
+        """Give a table its next blocks, in pages that nobody holds; what these kept is gone."""
+        if blocks <= 0:
+            return
+        self.evictions += self._queue.take(blocks, self._forget)
+        last = table.runs[-1] if table.runs else None
+        if last is None or last.cached or len(last.holders) > 1:
+            last = Run(table.index, table.end, table.end)
+            last.holders[table] = None
+            table.runs.append(last)
+        last.end = table.end = table.end + blocks
+        self._hold(table.index, blocks)
 
-    def _take(self, group: int) -> int:
-        """A page that nobody holds; what it kept is gone."""
-        if self._fresh < self.num_pages:
-            page, self._fresh = self._fresh, self._fresh + 1
-        else:
-            page, _ = self._queue.popitem(last=False)
-            self._forget(page)
-        self._refs[page] = 1
-        self._hold(group)
-        return page
+    def _forget(self, run: Extent) -> None:
+        assert isinstance(run, Run)
+        self._on_forget(run)
 
-    def _hold(self, group: int) -> None:
-        self.held[group] += 1
+    def _hold(self, group: int, blocks: int) -> None:
+        self.held[group] += blocks
         if self.held[group] > self.peak[group]:
             self.peak[group] = self.held[group]
 
-    def _forget(self, page: int) -> None:
-        key = self._keys.pop(page, None)
-        if key is None:
-            return
-        self._cached -= 1
-        self.evictions += 1
-        same = self._known[key]
-        del same[page]
-        if not same:
-            del self._known[key]
+    def _cut(self, run: Run, at: int) -> Run:
+        """Cut a run before block ``at``; returns the front, the run itself becomes the back."""
+        front = Run(run.group, run.start, at, cached=run.cached)
+        front.content, front.place = run.content, run.place
+        front.holders = dict(run.holders)
+        for table in run.holders:
+            table.runs.insert(table.runs.index(run), front)
+        run.start = at
+        if run.cached:
+            self._on_cut(front, run)
+        if not run.holders:
+            self._queue.follow(run, front)
+        return front
 
-    def _share(self, page: int, group: int) -> None:
-        """One more sequence holds a page."""
-        refs = self._refs.get(page, 0)
-        self._refs[page] = refs + 1
-        if refs:
-            self.saved_slots += self._slots
+    def _share(self, run: Run, table: Table) -> None:
+        """One more table holds a run, behind what it has."""
+        blocks = run.end - run.start
+        if run.holders:
+            self.saved_slots += blocks * self._slots
         else:
-            del self._queue[page]
-            self._cached -= page in self._keys
-            self._hold(group)
+            self._queue.remove(run)
+            self._hold(run.group, blocks)
+        run.holders[table] = None
+        table.runs.append(run)
 
-    def _release(self, page: int, group: int) -> None:
-        """One sequence less holds a page; nobody's page goes to the end of the queue."""
-        if self._refs[page] > 1:
-            self._refs[page] -= 1
-            self.saved_slots -= self._slots
-            return
-        del self._refs[page]
-        self._queue[page] = None
-        self._cached += page in self._keys
-        self.held[group] -= 1
-
-    def _name(self, page: int, key: Key) -> None:
-        """Let others hit a page that somebody holds."""
-        if page not in self._keys:
-            self._keys[page] = key
-            self._known.setdefault(key, {})[page] = None
-
-    def _find(self, key: Key) -> int | None:
-        return next(iter(self._known.get(key, ())), None)
+    def _release(self, run: Run, table: Table) -> None:
+        """One table less holds a run; nobody's goes to the end of the queue, its last page first."""
+        blocks = run.end - run.start
+        del run.holders[table]
+        if run.holders:
+            self.saved_slots -= blocks * self._slots
+        else:
+            self._queue.release(run)
+            self.held[run.group] -= blocks
