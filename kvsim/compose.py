@@ -181,7 +181,7 @@ def deploy(
     )
     load = None
     if scenario.kv_offloading_size:
-        load = partial(link_to_host(scenario, layout, gpu, cost_model).back, copies="gathered")
+        load = partial(link_to_host(scenario, layout, gpu, cost_model).back, copies="batched")
     kind = replica_kind(scenario, engine, scheduler, layout.model, load)
     execution = execution_of(scenario, layout, scheduler, verify=verify)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kvsim.core import Match, Sequence
 from kvsim.errors import ConfigError
 from kvsim.memory.extents import Content, FreeQueue
@@ -17,8 +19,10 @@ class HostTier:
         self._tree = PrefixTree(self._queue, cached=True)
 
     def hit(self, content: Content) -> int:
-        """Blocks of the longest prefix that is here."""
-        return self._tree.walk(content)[1]
+        """Blocks of the longest prefix that is here. To look them up is to use them."""
+        hit, blocks = self._tree.walk(content)
+        self._tree.release(self._tree.hold(content, hit, blocks))
+        return blocks
 
     def store(self, content: Content, upto: int) -> None:
         """Have the first ``upto`` blocks here, or as many as fit, as those used last."""
@@ -37,10 +41,11 @@ class HostTier:
 class Offloaded(Paged):
     """Paged memory with a tier of ``host_blocks`` blocks in host memory behind its prefix cache.
 
-    Every full block is copied to the host when it is computed, beside the GPU's work. What the GPU
-    has given up and the host still has can be loaded instead of being computed again: that takes the
-    link's time (:class:`kvsim.scheduling.offloading.Offloading`). Least recently used blocks go
-    first. Source: vLLM 0.23.0 ``kv_connector/v1/offloading_connector.py``, ``kv_offload/lru_manager.py``.
+    Every full block of a prompt is copied to the host when it is computed, beside the GPU's work; what
+    is generated is not (``offload_prompt_only``). What the GPU has given up and the host still has can
+    be loaded instead of being computed again: that takes the link's time
+    (:class:`kvsim.scheduling.offloading.Offloading`). Least recently stored or looked up goes first.
+    Source: vLLM 0.23.0 ``kv_connector/v1/offloading/scheduler.py``, ``kv_offload/cpu/manager.py``.
     """
 
     def __init__(
@@ -62,13 +67,26 @@ class Offloaded(Paged):
         blocks = min(self._host.hit(content), (sequence.num_tokens - 1) // self.block_size)
         return max(0, blocks * self.block_size - match.tokens)
 
+    def load(
+        self, sequence: Sequence, match: Match, tokens: int, under_way: Iterable[Sequence]
+    ) -> bool:
+        """Take the hit and room for ``tokens`` tokens, if prompts under way keep enough."""
+        kept, hit = sum(map(self._missing, under_way)), match.tokens // self.block_size
+        _, path = match.handle
+        idle = sum(min(extent.end, hit) - extent.start for extent in path if not extent.refs)
+        if self._blocks(tokens) - hit + idle + kept > self._queue.blocks:
+            return False
+        return self.admit(sequence, match, tokens)
+
+    def resume(self, sequence: Sequence, tokens: int) -> bool:
+        """Make room for a loaded sequence's first ``tokens`` tokens, if all of them would fit."""
+        return self._missing(sequence) <= self._queue.blocks and self.grow(sequence, tokens)
+
+    def _missing(self, sequence: Sequence) -> int:
+        """Blocks that its known tokens need beyond those that it has."""
+        return max(0, self._blocks(sequence.num_tokens) - self._leases[sequence].blocks)
+
     def _cache_prompt(self, lease: Lease, tokens: int) -> None:
         super()._cache_prompt(lease, tokens)
         content = lease.path.content
         self._host.store(content, min(tokens // self.block_size, content.shared))
-
-    def free(self, sequence: Sequence, tokens: int, *, finished: bool) -> None:
-        """Give all blocks back; what was generated is on the host, too."""
-        lease: Lease = sequence.kv
-        self._host.store(lease.path.content, tokens // self.block_size)
-        super().free(sequence, tokens, finished=finished)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from kvsim.core import Match, Sequence
@@ -16,13 +17,23 @@ class Tiered(Allocator, Protocol):
         """Tokens beyond a match that can be loaded from there."""
         ...
 
+    def load(
+        self, sequence: Sequence, match: Match, tokens: int, under_way: Iterable[Sequence]
+    ) -> bool:
+        """Take the hit and room for ``tokens`` tokens, if prompts under way keep enough."""
+        ...
+
+    def resume(self, sequence: Sequence, tokens: int) -> bool:
+        """Make room for a loaded sequence's first ``tokens`` tokens, if all of them would fit."""
+        ...
+
 
 class Offloading(Chunked):
     """Chunked prefill that loads from the host what the GPU's prefix cache has lost.
 
     A request whose prefix the host has gets its memory, keeps its place in the queue and is passed
     over until it is loaded; the engine takes ``loads`` and says :meth:`loaded`. Then it runs as soon
-    as there is room for its next tokens. Source: vLLM 0.23.0 ``v1/core/sched/scheduler.py``
+    as there is room for all its tokens. Source: vLLM 0.23.0 ``v1/core/sched/scheduler.py``
     (``WAITING_FOR_REMOTE_KVS``).
     """
 
@@ -71,20 +82,28 @@ class Offloading(Chunked):
         return bool(self._loading)
 
     def _leap(self) -> Batch | None:
-        """None while anything is loaded: it may join at any time."""
-        return None if self._loading or self._ready else super()._leap()
+        """None while anything is loaded: it may join at any time.
+
+        Nor where the first in the queue is looked up between the chunks that a prompt stores.
+        """
+        looked_up = self._waiting and self._prefilling
+        return None if self._loading or self._ready or looked_up else super()._leap()
 
     def _admit(self, prompts: list[tuple[Sequence, int]], budget: int, now: int) -> None:
         place = 0
         while place < len(self._waiting) and budget > 0 and len(self._running) < self._max_seqs:
             sequence = self._waiting[place]
-            if sequence in self._loading or self._load(sequence):
+            if sequence in self._loading:
                 place += 1
                 continue
             if sequence in self._ready:
                 tokens = self._resume(place, prompts, budget, now)
             else:
-                tokens = self._try(place, prompts, budget, now)
+                loads = self._load(sequence)
+                if loads:
+                    place += 1
+                    continue
+                tokens = 0 if loads is False else self._try(place, prompts, budget, now)
             if not tokens:
                 self._blocked = True
                 break
@@ -93,13 +112,18 @@ class Offloading(Chunked):
             self._give_way()
             self._admit(prompts, budget, now)
 
-    def _load(self, sequence: Sequence) -> bool:
-        """Begin to load what the host has of a request, if it has anything and there is room."""
-        if sequence in self._ready:
-            return False
+    def _load(self, sequence: Sequence) -> bool | None:
+        """Begin to load what the host has of a request; None if it has nothing, False without room.
+
+        Its memory can be neither used nor given up while it comes, so there must be room as well for
+        the prompts that are under way.
+        """
         match = self._tiers.match(sequence)
         tokens = self._tiers.on_host(sequence, match)
-        if not tokens or not self._tiers.admit(sequence, match, match.tokens + tokens):
+        if not tokens:
+            return None
+        under_way = [*self._prefilling, *self._loading, *self._ready]
+        if not self._tiers.load(sequence, match, match.tokens + tokens, under_way):
             return False
         sequence.num_computed = match.tokens + tokens
         self._loading.add(sequence)
@@ -113,7 +137,7 @@ class Offloading(Chunked):
         sequence = self._waiting[place]
         start = sequence.num_computed
         tokens = self._chunk_from(start, sequence, budget)
-        if not self._allocator.grow(sequence, start + tokens):
+        if not self._tiers.resume(sequence, start + tokens):
             return 0
         del self._waiting[place]
         self._ready.remove(sequence)

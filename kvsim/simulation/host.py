@@ -52,6 +52,8 @@ class HostCosts(NamedTuple):
     """From the first request of an idle engine to its first iteration."""
     idle_launch: float = 0.0
     """Launching that first iteration; the one after it is scheduled when this is done."""
+    handing_over: float = 1.0
+    """Share of the time of loading KV from the host for which the core hands it over to the link."""
     launches: Launches = Launches()
     boost: float = 0.0
     """How much faster the GPU runs a large batch with prompts after one without, for ``boosted``

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Protocol
 
 from simpy import Event
@@ -34,10 +33,12 @@ class LoadingScheduler(PipelinedScheduler, Protocol):
 class Loading(Pipelined):
     """Asynchronous scheduling with a link to the host that loads one request after another.
 
-    ``load`` says how many picoseconds some tokens take. Meanwhile the engine's core launches nothing:
-    recorded iterations that are scheduled with a load are as much longer. That a request is loaded is
-    seen when the iteration that was scheduled with it ends. Copies to the host, which go the other
-    way beside the GPU's work, cost nothing.
+    ``load`` says how many picoseconds some tokens take. For a share of that (``handing_over``) the
+    engine's core hands the pieces to the link before it launches the iteration that they were
+    scheduled with; if it launches kernel by kernel, it waits for the link. A worker that has launched
+    an iteration looks which loads are done, and the scheduler is told when that iteration ends. Copies
+    to the host, which go the other way beside the GPU's work, cost nothing. Source: vLLM 0.23.0
+    ``v1/kv_offload/cpu/gpu_worker.py``, ``kv_connector/v1/offloading/worker.py``.
     """
 
     scheduler: LoadingScheduler
@@ -64,7 +65,10 @@ class Loading(Pipelined):
             check=check,
         )
         self._load = load
-        self._arriving: dict[Flight, list[Sequence]] = {}
+        self._launches = self._host.launches
+        self._link_free = 0  # when the link has done all loads so far
+        self._loads: list[tuple[int, Sequence]] = []  # under way, and when they are done
+        self._arriving: dict[Flight, list[Sequence]] = {}  # loads that an iteration will tell of
 
     @property
     def immediate(self) -> bool:
@@ -77,26 +81,39 @@ class Loading(Pipelined):
         return super().queue_length + self.scheduler.loading_count
 
     def _decide(self, now: int) -> Flight | None:
-        flight, loads = super()._decide(now), self.scheduler.loads
-        if not loads:
-            return flight
-        sequences, hold = [one for one, _ in loads], sum(self._load(tokens) for _, tokens in loads)
-        loads.clear()
-        if flight is None:
-            Call(self._env, now + hold, ARRIVAL, partial(self._come, sequences))
-        else:
-            flight.hold = hold
-            self._arriving[flight] = sequences
+        flight, asked = super()._decide(now), self.scheduler.loads
+        handing = 0
+        for sequence, tokens in asked:
+            time = self._load(tokens)
+            handing += round(self._host.handing_over * time)
+            self._link_free = max(self._link_free, now) + time
+            self._loads.append((self._link_free, sequence))
+        if flight is not None:
+            shape = flight.batch.shape
+            if asked:
+                waits = self._link_free - now if self._launches.streams(shape) else 0
+                flight.hold = max(handing, waits)
+            looks = now + flight.hold + self._launches.time(shape)
+            self._arriving[flight] = self._done(looks)
+        elif self._loads:
+            Call(self._env, max(now, self._loads[0][0]), ARRIVAL, self._come)
+        asked.clear()
         return flight
+
+    def _done(self, now: int) -> list[Sequence]:
+        """Sequences whose KV has come."""
+        done = [sequence for at, sequence in self._loads if at <= now]
+        del self._loads[: len(done)]
+        return done
 
     def _finish(self, event: Event) -> None:
         assert self._flight is not None
-        for sequence in self._arriving.pop(self._flight, ()):
+        for sequence in self._arriving.pop(self._flight):
             self.scheduler.loaded(sequence)
         super()._finish(event)
 
-    def _come(self, sequences: list[Sequence], _: Event) -> None:
+    def _come(self, _: Event) -> None:
         """KV has come to an engine that had nothing else to do."""
-        for sequence in sequences:
+        for sequence in self._done(self._env.now):
             self.scheduler.loaded(sequence)
         self._notice()

@@ -109,7 +109,7 @@ class Setup:
     def load(self, tokens: int) -> int:
         """Picoseconds of loading KV from the host."""
         link = HostLink(self.layout, self.gpu, Fixed(), block_size=self.block_size)
-        return link.back(tokens, "gathered")
+        return link.back(tokens, "batched")
 
     def replica(self, index: int, cost: CostModel, host: HostCosts) -> Replica:
         """One engine."""

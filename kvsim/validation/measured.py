@@ -151,7 +151,10 @@ def replay_forced(run: Measurement) -> Forced:
     times = RecordedTimes([row.end - host.to_client for row in run.rows])
     parts = run.setup.parts(times, leaps=False)
     if run.setup.offloading:
-        forced: Forced = ForcedLoading(0, *parts, times=times, host=host, load=lambda _: 0)
+        launches, load = run.setup.host.launches, run.setup.load
+        forced: Forced = ForcedLoading(
+            0, *parts, times=times, host=host, load=load, launches=launches
+        )
     else:
         forced = Forced(0, *parts, times=times, host=host)
     replay_rows(run.requests, forced)

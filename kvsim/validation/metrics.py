@@ -48,7 +48,7 @@ def measured(run: Measurement) -> Side:
         np.ones(0 if run.gaps is None else len(run.gaps)),
         held_over(ticks) if known else [],
         max(known, default=None),
-        len([row for row in run.rows if row.end <= run.end + SLACK]) or None,
+        len([row for row in run.rows if row.end <= run.end + SLACK and not row.empty]) or None,
         run.preemptions,
         None if run.rows else max(tick.waiting for tick in ticks),
     )

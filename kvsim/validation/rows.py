@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvsim.core import PICOSECONDS, BatchShape, Request, Sequence, picoseconds
 from kvsim.protocols import Batch, CostModel
@@ -30,6 +30,15 @@ class Row(NamedTuple):
     kv_usage: float
     tokens: int
 
+    @property
+    def empty(self) -> bool:
+        """Whether it had nothing to do and left nobody."""
+        return not (self.running or self.waiting or self.tokens)
+
+
+FLUSHES = 2
+"""Empty iterations after a busy period: one that was in the queue of batches, one that tells who ended."""
+
 
 class RecordedTimes:
     """Makes the n-th iteration end when the n-th recorded one did; any time after the last."""
@@ -45,6 +54,10 @@ class RecordedTimes:
         """The next iteration begins."""
         self._now = now
         self._index += 1
+
+    def skip(self, count: int) -> None:
+        """Some recorded iterations compute nothing."""
+        self._index += count
 
     def time(self, shape: BatchShape, steps: int = 1) -> int:
         """Until the recorded end."""
@@ -62,10 +75,19 @@ class Forced(Pipelined):
         self.rows: list[Row] = []
         self.shapes: list[tuple[int, int, BatchShape]] = []
         """Start and end in picoseconds, and what was computed."""
+        self.disturbed: set[int] = set()
+        """Places of iterations whose times contain more than their work."""
 
     def _take_off(self, flight: Flight, now: int, start: int, *, launch: int = 0) -> None:
         self._times.begin(now)
         super()._take_off(flight, now, start, launch=launch)
+
+    def _schedule(self, now: int, wait: int = 0) -> None:
+        super()._schedule(now, wait)
+        if self._flight is None and self.rows:
+            self._times.skip(FLUSHES)
+            self.rows += [Row(now / PICOSECONDS, 0, 0, 0.0, 0)] * FLUSHES
+            self.shapes += [(now, now, BatchShape(0, 0))] * FLUSHES
 
     def _report(
         self, batch: Batch, steps: int, waiting: int, finished: list[Sequence], seen: int
@@ -81,7 +103,18 @@ class Forced(Pipelined):
 
 
 class ForcedLoading(Forced, Loading):
-    """The same for an engine that loads KV from its host."""
+    """The same for an engine that loads KV from its host; ``launches`` say when its worker looks."""
+
+    def __init__(self, *args: object, launches: Launches, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._launches = launches
+
+    def _decide(self, now: int) -> Flight | None:
+        flight = super()._decide(now)
+        if flight is not None and flight.hold:
+            flight.hold = 0  # recorded times have it
+            self.disturbed.add(len(self.rows))
+        return flight
 
 
 def replay_rows(requests: Iterable[Request], engine: Forced) -> None:
@@ -133,7 +166,8 @@ def steady(forced: Forced, recorded: Seq[Row], cost: CostModel, launches: Launch
     for i, (start, end, shape) in enumerate(known[1:-1], 1):
         before, after = known[i - 1], known[i + 1]
         alike = kind(before[2]) == kind(shape) == kind(after[2])
-        if alike and before[1] == start and right[i]:
+        undisturbed = right[i] and i not in forced.disturbed
+        if alike and before[1] == start < end and undisturbed:
             model = max(cost.time(shape), launches.time(shape))
             found.append(Step(shape, (end - start) / PICOSECONDS, model / PICOSECONDS))
     return found

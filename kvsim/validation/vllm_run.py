@@ -169,10 +169,9 @@ def is_number(value: object) -> bool:
 
 
 def iterations(table: list[Any]) -> Iterator[Row]:
-    """The recorded iterations that did something: those with output, or with anybody there."""
+    """The recorded iterations; the empty ones, too, that follow a busy period."""
     for row in table:
-        if len(row) > 6 or row[1] or row[2]:
-            yield Row(row[0], row[1], row[2], row[3], row[6] if len(row) > 6 else 0)
+        yield Row(row[0], row[1], row[2], row[3], row[6] if len(row) > 6 else 0)
 
 
 def setup_of(path: Path, info: Any) -> Setup:
