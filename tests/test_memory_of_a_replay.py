@@ -49,6 +49,6 @@ def live_after(allocator: str, scheduler: str, count: int) -> tuple[int, int]:
 @pytest.mark.parametrize("scheduler", sorted(SCHEDULERS))
 @pytest.mark.parametrize("allocator", sorted(ALLOCATORS))
 def test_ten_times_the_requests_leave_no_more_behind(allocator: str, scheduler: str) -> None:
-    few, many = live_after(allocator, scheduler, 400), live_after(allocator, scheduler, 4_000)
+    few, many = live_after(allocator, scheduler, 200), live_after(allocator, scheduler, 2_000)
     assert many[0] < few[0] + 300
     assert many[1] < few[1] + 100

@@ -70,21 +70,21 @@ def test_equal_answers_wait_as_in_m_d_1() -> None:
 
 def test_exponential_answers_wait_as_in_m_m_1() -> None:
     service, load = 0.2, 0.5
-    wait = mean_wait(requests(load / service, answers(200, 200_000, seed=5), seed=6))
+    wait = mean_wait(requests(load / service, answers(200, 80_000, seed=5), seed=6))
     assert wait == pytest.approx(load * service / (1 - load), rel=0.03)
 
 
 def test_an_engine_with_three_seats_waits_as_in_m_m_3() -> None:
     service, load, seats = 0.3, 0.5, 3
     rate = seats * load / service
-    wait = mean_wait(requests(rate, answers(300, 200_000, seed=7), seed=8), seats=seats)
+    wait = mean_wait(requests(rate, answers(300, 80_000, seed=7), seed=8), seats=seats)
     assert wait == pytest.approx(erlang_wait(rate, service, seats), rel=0.03)
 
 
 def test_randomly_routed_replicas_are_independent_queues() -> None:
     service, load, replicas = 0.2, 0.5, 4
     rate = replicas * load / service
-    wait = mean_wait(requests(rate, answers(200, 200_000, seed=9), seed=10), replicas=replicas)
+    wait = mean_wait(requests(rate, answers(200, 80_000, seed=9), seed=10), replicas=replicas)
     assert wait == pytest.approx(load * service / (1 - load), rel=0.03)
 
 
