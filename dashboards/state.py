@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -50,7 +51,8 @@ def pick(
     if st.session_state.get(name) not in options:
         wanted = next(iter(asked(name)), first)
         st.session_state[name] = wanted if wanted in options else first
-    chosen = (widget or st.selectbox)(label, options, key=name, format_func=shown, help=help)
+    with st.container():  # in which options wrap
+        chosen = (widget or st.selectbox)(label, options, key=name, format_func=shown, help=help)
     found = str(chosen) if chosen in options else first  # a segmented control can be unset
     keep(name, [found], [first])
     return found
@@ -69,7 +71,8 @@ def picks(
     if before is None or not set(before) <= set(options):
         wanted = [text for text in before or asked(name) if text in options]
         st.session_state[name] = wanted or list(default)
-    chosen = st.multiselect(label, options, key=name, format_func=shown)
+    with st.container():  # in which chips wrap
+        chosen = st.multiselect(label, options, key=name, format_func=shown)
     keep(name, chosen, default)
     return list(chosen)
 
@@ -83,33 +86,29 @@ def amount(
     *,
     format: str | None = None,
     help: str | None = None,
+    widget: Callable[..., float] = st.slider,
 ) -> float:
-    """A number within bounds, by a slider."""
+    """A number within bounds, by a slider or another widget."""
     low, high = bounds
     if not isinstance(st.session_state.get(name), float):
         st.session_state[name] = within(next(iter(asked(name)), ""), low, high, default)
     st.session_state[name] = min(max(st.session_state[name], low), high)
-    found = float(st.slider(label, low, high, step=step, key=name, format=format, help=help))
-    keep(name, [f"{found:g}"], [f"{default:g}"])
+    found = float(widget(label, low, high, step=step, key=name, format=format, help=help))
+    keep(name, [f"{found:.12g}"], [f"{default:.12g}"])
     return found
 
 
-def entered(
-    label: str,
-    name: str,
-    bounds: tuple[float, float],
-    default: float,
-    step: float,
-    *,
-    format: str | None = None,
-    help: str | None = None,
-) -> float:
-    """A number within bounds, by a field."""
-    low, high = bounds
-    if not isinstance(st.session_state.get(name), float):
-        st.session_state[name] = within(next(iter(asked(name)), ""), low, high, default)
-    found = float(st.number_input(label, low, high, step=step, key=name, format=format, help=help))
-    keep(name, [f"{found:g}"], [f"{default:g}"])
+entered = partial(amount, widget=st.number_input)
+"""A number within bounds, by a field."""
+
+
+def perhaps(label: str, name: str, most: int) -> int | None:
+    """A whole number from 0 on, or none, by a field that may stay empty."""
+    if name not in st.session_state:
+        text = next(iter(asked(name)), "")
+        st.session_state[name] = int(text) if text.isdecimal() and int(text) <= most else None
+    found = st.number_input(label, 0, most, value=None, step=1, key=name, placeholder="–")
+    keep(name, [] if found is None else [str(found)], [])
     return found
 
 
@@ -123,17 +122,18 @@ def typed(label: str, name: str, *, help: str | None = None) -> str:
 
 
 def stretch(
-    label: str, name: str, low: float, high: float, shown: str | None = None
+    label: str, name: str, low: float, high: float, *, unit: float = 1.0, format: str | None = None
 ) -> tuple[float, float]:
-    """A range of numbers, by a slider with two ends."""
-    step = (high - low) / 200
+    """A range of numbers, by a slider with two ends that counts in a unit; the address does not."""
+    least, most = low / unit, high / unit
     before = st.session_state.get(name)
-    if not isinstance(before, tuple) or not low <= before[0] <= before[1] <= high:
+    if not isinstance(before, tuple) or not least <= before[0] <= before[1] <= most:
         first, _, last = next(iter(asked(name)), "").partition("..")
         start, end = within(first, low, high, low), within(last, low, high, high)
-        st.session_state[name] = (min(start, end), max(start, end))
-    chosen: Any = st.slider(label, low, high, step=step, key=name, format=shown)
-    start, end = map(float, chosen)
+        st.session_state[name] = (min(start, end) / unit, max(start, end) / unit)
+    step = (most - least) / 200
+    chosen: Any = st.slider(label, least, most, step=step, key=name, format=format)
+    start, end = (float(value) * unit for value in chosen)
     keep(name, [f"{start:.6g}..{end:.6g}"], [f"{low:.6g}..{high:.6g}"])
     return start, end
 

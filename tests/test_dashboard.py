@@ -195,7 +195,7 @@ def test_a_run_shows_its_verdict_its_requests_and_any_one_of_them(runs: Path) ->
     page = opened("run", run="paged", request="7", metric="e2el")
     assert not page.exception
     assert "Bottleneck" in page.success[0].value
-    assert {card.label: card.value for card in page.metric}["prompt tokens"]
+    assert {card.label: card.value for card in page.metric}["Prompt tokens"]
     assert charts(page) == 5
     assert "No served request has row 900" in said(opened("run", run="paged", request="900"))
 
@@ -291,9 +291,12 @@ def test_a_plan_is_made_in_the_background_and_asked_again_is_there_at_once(
         time.sleep(0.2)
         page.run()
     assert "L40S-48GB" in page.success[0].value
-    assert "Static sizing by means" in said(page)
-    again = opened("plan", **asked)
+    assert "GPUs by static sizing of means" in said(page)
+    again = opened("plan", **asked, lang="zh")
     assert "L40S-48GB" in again.success[0].value
+    assumed = [text.value for text in again.markdown if text.value.startswith("- ")]
+    assert len(assumed) > 5
+    assert not re.findall("[a-z]{4,}", "".join(assumed).replace("token", ""))
     dear = opened("plan", **asked, prices="l40s=9.99, nonsense")
     assert "price nonsense" in dear.error[0].value
 

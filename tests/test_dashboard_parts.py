@@ -6,25 +6,32 @@ import ast
 import re
 import socket
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from kvsim.dashboards import launch
+from kvsim.dashboards.figures.style import breadth
 from kvsim.dashboards.money import cost_of
 from kvsim.dashboards.samples import SAMPLES, sample_trace
 from kvsim.dashboards.shown import brief, dollars, duration, percent, quantity, size
+from kvsim.dashboards.sizes import limits_for, placed
 from kvsim.dashboards.store import read, scan
-from kvsim.dashboards.text import LANGUAGES, catalogue
+from kvsim.dashboards.text import LANGUAGES, Words, catalogue
 
 from kvsim.analysis.digest import SLOWEST, digest
+from kvsim.analysis.overload import Backlog
 from kvsim.analysis.prefix_tree import Asked, Branch, prefix_tree
-from kvsim.catalog import load_gpu
+from kvsim.analysis.verdict import Facts, verdict
+from kvsim.catalog import load_gpu, load_model
 from kvsim.cli.app import run as kvsim
 from kvsim.costs.bounds import least
 from kvsim.costs.operators import load_profile
 from kvsim.errors import ConfigError
+from kvsim.planning.objective import read_objective
+from kvsim.planning.sensitivity import cases
+from kvsim.tables import EngineRecord, Limits, ReplicaTotals
 from tests.recorded import record, served
 
 FOLDER = Path(launch.__file__).parent
@@ -68,6 +75,44 @@ def test_no_text_is_missing_or_left_over() -> None:
     )
     missing = {text for text in whole if keys.fullmatch(text) and text not in catalogue()}
     assert not missing
+
+
+TITLE = 44
+"""Columns of text that a title has on a phone."""
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
+def test_titles_of_figures_fit_a_phone(source: Path) -> None:
+    for key in re.findall(r'titled\(figure, say\("([a-z_.]+)"', source.read_text(encoding="utf-8")):
+        for text in catalogue()[key].values():
+            assert breadth(text) <= TITLE, key
+
+
+def remarks() -> Iterator[str]:
+    """What the library says about runs and plans, as far as pages show it."""
+    calm = Facts(10.0, 10, 0, 0.5, 0.9, 0.8, None)
+    growing = calm._replace(backlog=Backlog(0.25, 1.5, 120.0, overloaded=True))
+    for kv, seats, budget in ((3, 2, 1), (2, 3, 1), (1, 2, 3), (0, 0, 0)):
+        for closed in (True, False):
+            replica = ReplicaTotals(1, 1, 1.0, 1.0, 1, kv, seats, budget)
+            limits = Limits(64, 2048, closed)
+            engine = EngineRecord(1, limits, (replica,), record(served(0, 0.0)).samples)
+            yield from verdict(engine, growing if closed else calm)
+    yield from (case.label for case in cases(0.1, 1.2))
+    for texts, share in ((["ttft=2s", "tpot=50ms"], 0.9), (["ttft_p99=2s"], None)):
+        yield from read_objective(texts, share).texts
+    gpu = load_gpu("l4")
+    model = load_model("deepseek-ai/DeepSeek-V3")
+    yield str(placed(model, gpu, "auto", limits_for(gpu, 0.9, 16), 1).refusal)
+
+
+def test_what_the_library_says_is_said_in_chinese_too() -> None:
+    say = Words("zh")
+    for remark in remarks():
+        said = re.sub(r"\S+/\S+|token", "", say.translated(remark))
+        assert not re.findall("[a-z]{4,}", said), remark
+    assert say.translated("nobody wrote this; 5% peak") == "nobody wrote this；峰值 5%"
+    assert Words("en").translated("5% peak") == "5% peak"
 
 
 # Numbers.

@@ -16,6 +16,8 @@ from .style import GREY, SERIES, finished, titled
 
 GOOD = 0.10
 """Relative error that the band of the figures shows."""
+LONGEST = 34
+"""Letters of a run's name in the legend."""
 SYMBOLS = ("circle", "diamond", "cross")
 AXES = {
     "gemm": "axis.rows",
@@ -110,7 +112,7 @@ def engine_figure(runs: Sequence[EngineRun], say: Words) -> go.Figure:
         figure.add_scatter(
             x=[1 + metric.error for metric in known.values() if metric.error is not None],
             y=list(known),
-            name=run.name,
+            name=run.name if len(run.name) <= LONGEST else f"{run.name[: LONGEST - 1]}…",
             mode="markers",
             marker={**marker, "size": 9, "opacity": 0.85},
             customdata=texts,

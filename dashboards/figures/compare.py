@@ -13,7 +13,22 @@ from kvsim.tables import POOL_PARTS
 from ..money import RunCost
 from ..shown import dollars, duration, number, percent
 from ..text import Words
-from .style import BLUE, GREEN, GREY, HATCHES, MEMORY, ORANGE, finished, limit_line, looks, titled
+from .scales import seconds_axis
+from .style import (
+    BLUE,
+    GREEN,
+    GREY,
+    HATCHES,
+    MEMORY,
+    ORANGE,
+    SHORTEST,
+    along,
+    down,
+    finished,
+    limit_line,
+    looks,
+    titled,
+)
 
 ROW = 26
 """Pixels of a bar."""
@@ -50,7 +65,7 @@ def memory_figure(runs: Mapping[str, RunResult], say: Words) -> go.Figure:
         )
     figure.update_layout(barmode="stack", bargap=0.25)
     figure.update_xaxes(title=say("axis.share_of_pool"), tickformat=".0%", range=[0, 1])
-    figure.update_yaxes(autorange="reversed")
+    down(figure)
     titled(figure, say("compare.memory"))
     return finished(figure, height=bar_height(len(known)) + 30)
 
@@ -65,25 +80,20 @@ def latency_figure(
         if values is None:
             continue
         figure.add_scatter(
-            x=values.clip(1e-6),
+            x=values.clip(SHORTEST),
             y=digests[name].ranks,
             name=name,
             line={**look, "width": 2},
-            hovertemplate=f"{name}<br>%{{y:.1%}} ≤ %{{x:.3s}}s<extra></extra>",
+            hovertemplate=f"{name}<br>%{{y:.1%}} ≤ %{{customdata}}<extra></extra>",
+            customdata=[duration(value) for value in values.tolist()],
         )
     for limit in limits:
         limit_line(figure, limit, f"SLO {duration(limit)}", GREY)
-    figure.update_xaxes(type="log", title=say("axis.latency_log", name=say(f"metric.{metric}")))
+    title = say("axis.latency_log", name=say(f"metric.{metric}"))
+    figure.update_xaxes(seconds_axis(along(figure), title))
     figure.update_yaxes(title=say("axis.share_of_requests"), tickformat=".0%", range=[0, 1.01])
-    seconds_axis(figure)
     titled(figure, say("compare.latency"))
     return finished(figure, height=bar_height(len(digests)) + 30, legend=len(digests) <= 12)
-
-
-def seconds_axis(figure: go.Figure) -> None:
-    """Ticks of a logarithmic axis of seconds, with units."""
-    ticks = [10.0**power for power in range(-6, 6)]
-    figure.update_xaxes(tickvals=ticks, ticktext=[duration(tick) for tick in ticks])
 
 
 def throughput_figure(runs: Mapping[str, RunResult], say: Words) -> go.Figure:
@@ -102,7 +112,7 @@ def throughput_figure(runs: Mapping[str, RunResult], say: Words) -> go.Figure:
             )
     figure.update_layout(barmode="group", bargap=0.25)
     figure.update_xaxes(title=say("axis.requests_per_second"))
-    figure.update_yaxes(autorange="reversed")
+    down(figure)
     titled(figure, say("compare.throughput"))
     return finished(figure, height=bar_height(len(runs)))
 
@@ -130,6 +140,6 @@ def cost_figure(costs: Mapping[str, RunCost | None], say: Words) -> go.Figure:
     figure.update_xaxes(
         title=say("axis.dollars_per_million"), tickprefix="$", range=[0, 1.18 * widest]
     )
-    figure.update_yaxes(autorange="reversed")
+    down(figure)
     titled(figure, say("compare.cost"))
     return finished(figure, height=bar_height(len(known)), legend=False)

@@ -12,8 +12,24 @@ from kvsim.analysis.prefix_tree import Branch
 
 from ..pool import NOBODY, Film, Frame
 from ..text import Words
-from .style import BLUE, ENTRY, FAINT, GREEN, GREY, ORANGE, PINK, RED, SERIES, SKY, finished, titled
+from .style import (
+    BLUE,
+    ENTRY,
+    FAINT,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    RED,
+    SERIES,
+    SKY,
+    bar_below,
+    finished,
+    titled,
+)
 
+WIDE = 32
+"""Columns of text that an entry of a legend without a plot has."""
 COLUMNS = 64
 """Cells of a row of the picture."""
 COLOURS = {
@@ -97,7 +113,7 @@ def legend_figure(say: Words) -> go.Figure:
             marker={"symbol": "square", "size": 13, "color": colour},
             name=say(f"state.{code}"),
         )
-    finished(figure)
+    finished(figure, half=WIDE)
     height = ENTRY * -(-len(COLOURS) // 2) + 28
     figure.update_layout(
         height=height,
@@ -165,7 +181,7 @@ def tree_figure(branches: list[Branch], say: Words) -> go.Figure:
                 "cmin": 0,
                 "cmax": 1,
                 "showscale": True,
-                "colorbar": {"title": say("axis.found"), "tickformat": ".0%", "thickness": 12},
+                "colorbar": {**bar_below(say("axis.found")), "tickformat": ".0%"},
                 "line": {"width": 1, "color": FAINT},
             },
             tiling={"orientation": "v"},
@@ -173,4 +189,5 @@ def tree_figure(branches: list[Branch], say: Words) -> go.Figure:
         )
     )
     titled(figure, say("memory.tree"))
-    return finished(figure, height=420, legend=False)
+    finished(figure, height=460, legend=False)
+    return figure.update_layout(margin={"b": 60})

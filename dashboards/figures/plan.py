@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import plotly.graph_objects as go
 
 from kvsim.reporting.plan_data import Effect, Exploration, PlanData
 
 from ..shown import dollars, percent
 from ..text import Words
-from .style import BLUE, GREEN, GREY, ORANGE, SERIES, SKY, finished, titled
+from .style import BLUE, GREEN, GREY, ORANGE, SERIES, SKY, down, finished, titled
+
+HEIGHT = 400
+SHARE = ".2~%"
+"""With digits where a narrow range needs them."""
+APART = 1.1
+"""Ratio of neighbouring loads from which both have room for a text."""
 
 
 def cost_figure(plan: PlanData, say: Words) -> go.Figure:
@@ -32,9 +40,9 @@ def cost_figure(plan: PlanData, say: Words) -> go.Figure:
     figure.update_xaxes(
         title=say("axis.dollars_per_month"), tickprefix="$", range=[0, 1.2 * widest]
     )
-    figure.update_yaxes(autorange="reversed")
+    down(figure).update_layout(bargap=0.5)
     titled(figure, say("plan.costs"))
-    return finished(figure, height=150 + 46 * max(2, len(names)), legend=False)
+    return finished(figure, height=max(HEIGHT, 150 + 46 * len(names)), legend=False)
 
 
 def frontier_figure(plan: PlanData, say: Words) -> go.Figure:
@@ -53,12 +61,13 @@ def frontier_figure(plan: PlanData, say: Words) -> go.Figure:
         figure.add_hline(
             y=plan.attainment_needed,
             line=line,
-            annotation={"text": text, "font_size": 11, "yanchor": "top"},
+            annotation={"text": text, "font_size": 11},
+            annotation_position="bottom left",
         )
     figure.update_xaxes(title=say("axis.dollars_per_month"), tickprefix="$", rangemode="tozero")
-    figure.update_yaxes(title=say("axis.attainment"), tickformat=".0%")
+    figure.update_yaxes(title=say("axis.attainment"), tickformat=SHARE)
     titled(figure, say("plan.frontier"))
-    return finished(figure, height=400)
+    return finished(figure, height=HEIGHT)
 
 
 def add_point(
@@ -86,27 +95,47 @@ def pareto_figure(plan: PlanData, seen: Exploration, say: Words) -> go.Figure:
     """What a user gets against what a GPU gives, as the load grows."""
     best = plan.best
     gpus = best.gpus if best else 1
-    points = [
-        (load.speed, load.output_throughput / gpus, load.request_rate, load.met)
-        for load in seen.loads
-        if load.speed is not None and load.output_throughput is not None
-    ]
-    figure = go.Figure(
-        go.Scatter(
-            x=[speed for speed, *_ in points],
-            y=[per_gpu for _, per_gpu, *_ in points],
-            mode="lines+markers+text",
-            line={"color": BLUE, "width": 2},
-            marker={"size": 10, "color": [GREEN if met else ORANGE for *_, met in points]},
-            text=[f"{rate:.2g}/s" for _, _, rate, _ in points],
-            textposition="top right",
-            hovertemplate="%{text}: %{x:.3g} · %{y:.4g}<extra></extra>",
-        )
+    loads = [load for load in seen.loads if None not in (load.speed, load.output_throughput)]
+    points = [(load.speed or 0.0, (load.output_throughput or 0.0) / gpus) for load in loads]
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[speed for speed, _ in points],
+        y=[per_gpu for _, per_gpu in points],
+        mode="lines",
+        line={"color": BLUE, "width": 2},
+        showlegend=False,
+        hoverinfo="skip",
     )
-    figure.update_xaxes(title=say("axis.user_speed"), rangemode="tozero")
+    texts = dict(zip(points, rates([load.request_rate for load in loads]), strict=True))
+    for met, colour, key in ((True, GREEN, "plan.load_met"), (False, ORANGE, "plan.load_missed")):
+        some = [(point, load) for point, load in zip(points, loads, strict=True) if load.met == met]
+        figure.add_scatter(
+            x=[speed for (speed, _), _ in some],
+            y=[per_gpu for (_, per_gpu), _ in some],
+            mode="markers+text",
+            name=say(key),
+            marker={"size": 10, "color": colour},
+            text=[texts[point] for point, _ in some],
+            textposition="middle right",
+            cliponaxis=False,
+            customdata=[f"{load.request_rate:.3g}" for _, load in some],
+            hovertemplate="%{customdata}/s: %{x:.3g} · %{y:.4g}<extra></extra>",
+        )
+    fastest = max((speed for speed, _ in points), default=1.0)
+    figure.update_xaxes(title=say("axis.user_speed"), range=[0, 1.2 * fastest])
     figure.update_yaxes(title=say("axis.gpu_yield"), rangemode="tozero")
     titled(figure, say("plan.pareto"))
-    return finished(figure, height=400, legend=False)
+    return finished(figure, height=HEIGHT)
+
+
+def rates(loads: Sequence[float]) -> list[str]:
+    """Texts of loads; none where it would lie on that of the load before."""
+    texts, last = [], 0.0
+    for load in loads:
+        apart = load > APART * last
+        last = load if apart else last
+        texts.append(f" {load:.2g}/s" if apart else "")
+    return texts
 
 
 def sizes_figure(plan: PlanData, seen: Exploration, say: Words) -> go.Figure:
@@ -135,9 +164,9 @@ def sizes_figure(plan: PlanData, seen: Exploration, say: Words) -> go.Figure:
     if plan.attainment_needed is not None:
         figure.add_hline(y=plan.attainment_needed, line={"color": GREY, "dash": "dash"})
     figure.update_xaxes(title=say("axis.gpus"), rangemode="tozero", tickformat=",d")
-    figure.update_yaxes(title=say("axis.attainment"), tickformat=".0%")
+    figure.update_yaxes(title=say("axis.attainment"), tickformat=SHARE)
     titled(figure, say("plan.sizes"))
-    return finished(figure, height=400)
+    return finished(figure, height=HEIGHT)
 
 
 def share(reached: float | None, at_most: float | None) -> float | None:
@@ -153,21 +182,22 @@ def sensitivity_figure(plan: PlanData, seen: Exploration, say: Words) -> go.Figu
         cost = base if effect.usd_per_month is None else effect.usd_per_month
         gpus = say("plan.too_many") if effect.gpus is None else f"{effect.gpus} × GPU"
         text = f"{gpus}, {dollars(effect.usd_per_month)}" if cost != base else say("plan.same")
+        if effect.gpus is None:
+            text = gpus
         figure.add_bar(
-            y=[effect.case],
+            y=[f"{say.translated(effect.case)}<br>{text}"],
             x=[cost - base],
             base=[base],
             orientation="h",
             marker_color=ORANGE if effect.changes_the_answer else SKY,
-            text=[text],
-            textposition="auto" if cost != base else "outside",
-            hovertemplate="%{y}: %{text}<extra></extra>",
+            hovertemplate="%{y}<extra></extra>",
         )
     figure.add_vline(x=base, line={"color": GREY})
     figure.update_xaxes(title=say("axis.dollars_per_month"), tickprefix="$")
+    figure.update_yaxes(showgrid=False)
     figure.update_layout(barmode="overlay")
     titled(figure, say("plan.sensitivity"))
-    return finished(figure, height=130 + 32 * len(seen.sensitivity), legend=False)
+    return finished(figure, height=130 + 40 * len(seen.sensitivity), legend=False)
 
 
 def distance(effect: Effect, base: float) -> float:

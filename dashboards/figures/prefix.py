@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import log10
+
 import numpy as np
 import plotly.graph_objects as go
 
@@ -10,7 +12,8 @@ from kvsim.analysis.reuse import Sharing, Weighted
 from ..reuse import Curves, matrix
 from ..shown import duration, percent, quantity, size
 from ..text import Words
-from .style import BLUE, GREEN, GREY, RED, SERIES, finished, titled
+from .scales import FINE, amounts_axis, seconds_axis
+from .style import BLUE, GREEN, GREY, RED, SERIES, along, bar_below, down, finished, titled
 
 MOST_POINTS = 400
 
@@ -46,7 +49,7 @@ def hits_figure(found: Curves, token_bytes: int, pool_tokens: int, say: Words) -
             x=np.log10(pool_tokens), y=0.02, yref="paper", text=say("prefix.pool"), textangle=-90,
             xanchor="right", yanchor="bottom", showarrow=False, font={"size": 11, "color": GREY},
         )  # fmt: skip
-    figure.update_xaxes(type="log", dtick=1, title=say("axis.cache_tokens"))
+    figure.update_xaxes(amounts_axis(along(figure), say("axis.cache_tokens")))
     figure.update_yaxes(title=say("axis.tokens_found"), tickformat=".0%", rangemode="tozero")
     titled(figure, say("prefix.hits"))
     return finished(figure, height=440)
@@ -63,7 +66,7 @@ def reuse_figure(found: Weighted, block_size: int, say: Words) -> go.Figure:
             hovertemplate="%{x:,.3s}: %{y:.1%}<extra></extra>",
         )
     )
-    figure.update_xaxes(type="log", dtick=1, title=say("axis.reuse_distance"))
+    figure.update_xaxes(amounts_axis(along(figure), say("axis.reuse_distance")))
     figure.update_yaxes(title=say("axis.share_of_reuse"), tickformat=".0%", range=[0, 1.01])
     titled(figure, say("prefix.distance"))
     return finished(figure, height=360, legend=False)
@@ -82,8 +85,7 @@ def times_figure(found: Weighted, say: Words) -> go.Figure:
             hovertemplate="%{customdata}: %{y:.1%}<extra></extra>",
         )
     )
-    ticks = [10.0**power for power in range(-3, 7)]
-    figure.update_xaxes(type="log", title=say("axis.reuse_time"), tickvals=ticks, ticktext=[duration(tick) for tick in ticks])  # fmt: skip
+    figure.update_xaxes(seconds_axis(along(figure), say("axis.reuse_time")))
     figure.update_yaxes(title=say("axis.share_of_reuse"), tickformat=".0%", range=[0, 1.01])
     titled(figure, say("prefix.times"))
     return finished(figure, height=360, legend=False)
@@ -110,14 +112,15 @@ def sharing_figure(shared: Sharing, say: Words) -> go.Figure:
             xgap=1,
             ygap=1,
             colorbar={
-                "title": say("prefix.blocks"),
-                "tickvals": [0, 1, 2, 3, 4, 5],
-                "ticktext": ["1", "10", "100", "1 k", "10 k", "100 k"],
-                "thickness": 12,
+                **bar_below(say("prefix.blocks")),
+                "y": -0.2,
+                "tickvals": [log10(tick) for tick in FINE],
+                "ticktext": [quantity(tick) for tick in FINE],
             },
         )
     )
-    figure.update_xaxes(title=say("axis.used_by"), type="category")
-    figure.update_yaxes(title=say("axis.brought_by"), type="category", autorange="reversed")
+    figure.update_xaxes(title=say("axis.used_by"), type="category", showgrid=False)
+    down(figure).update_yaxes(title=say("axis.brought_by"), type="category")
     titled(figure, say("prefix.sharing"))
-    return finished(figure, height=520, legend=False)
+    finished(figure, height=600, legend=False)
+    return figure.update_layout(margin={"b": 120})

@@ -12,7 +12,7 @@ from kvsim.tables import POOL_PARTS, RequestTable, SampleTable
 
 from ..shown import duration, percent
 from ..text import Words
-from .compare import seconds_axis
+from .scales import doublings, seconds_axis
 from .style import (
     BLUE,
     GREEN,
@@ -21,7 +21,10 @@ from .style import (
     ORANGE,
     PINK,
     RED,
+    SHORTEST,
     SKY,
+    along,
+    down,
     finished,
     limit_line,
     time_unit,
@@ -41,18 +44,16 @@ def timeline_figure(samples: SampleTable, start: float, end: float, say: Words) 
     middles = (edges[:-1] + edges[1:]) / 2 / seconds
     replicas = max(1, len(set(samples.replica.tolist())))
     figure = make_subplots(
-        rows=5, cols=1, shared_xaxes=True, vertical_spacing=0.03, row_heights=HEIGHTS
+        rows=5, cols=1, shared_xaxes=True, vertical_spacing=0.035, row_heights=HEIGHTS
     )
     add_memory(figure, middles, columns, say)
     batch = columns["batch"] / replicas
     add_line(figure, 2, middles, batch, say("series.batch"), GREEN)
+    figure.data[-1].showlegend = False  # the axis says it
     add_line(figure, 3, middles, columns["running"], say("series.running"), BLUE)
     add_line(figure, 3, middles, columns["waiting"], say("series.waiting"), ORANGE)
     for row, name, colour in ((4, "preemptions", RED), (5, "evictions", PINK)):
-        figure.add_bar(
-            x=middles, y=columns[name], name=say(f"series.{name}"), marker_color=colour, row=row,
-            col=1, hovertemplate="%{y:,.0f}",
-        )  # fmt: skip
+        add_counts(figure, row, middles, columns[name], say(f"series.{name}"), colour)
     for row, key in enumerate(("kv_pool", "batch", "requests", "preemptions", "evictions"), 1):
         figure.update_yaxes(title=say(f"axis.{key}"), rangemode="tozero", row=row, col=1)
     figure.update_yaxes(tickformat=".0%", range=[0, 1], row=1, col=1)
@@ -79,6 +80,18 @@ def add_memory(
             row=1,
             col=1,
         )
+
+
+def add_counts(
+    figure: go.Figure, row: int, x: np.ndarray, y: np.ndarray, name: str, colour: str
+) -> None:
+    """Bars in one of the panels, whose axis says what they count."""
+    figure.add_bar(
+        x=x, y=y, name=name, marker_color=colour, showlegend=False, row=row, col=1,
+        hovertemplate="%{y:,.0f}",
+    )  # fmt: skip
+    if not y.any():
+        figure.update_yaxes(tickvals=[0], range=[0, 1], row=row, col=1)
 
 
 def add_line(
@@ -119,7 +132,9 @@ def waterfall_figure(requests: RequestTable, say: Words) -> go.Figure:
         )
     figure.update_layout(barmode="stack", bargap=0.3)
     figure.update_xaxes(title=say("axis.since_arrival", unit=say(unit)))
-    figure.update_yaxes(autorange="reversed", title=say("axis.request"), type="category")
+    down(figure).update_yaxes(type="category")
+    if len(names) > 1:
+        figure.update_yaxes(title=say("axis.request"))
     return finished(figure, height=140 + 22 * len(names))
 
 
@@ -138,7 +153,7 @@ def band_figure(band: Band, metric: str, say: Words) -> go.Figure:
         texts = [duration(value) for value in values.tolist()]
         figure.add_scatter(
             x=lengths,
-            y=values.clip(1e-6),
+            y=values.clip(SHORTEST),
             name=name,
             mode="lines+markers",
             line={"color": colour, "width": 2},
@@ -147,10 +162,9 @@ def band_figure(band: Band, metric: str, say: Words) -> go.Figure:
             customdata=list(zip(texts, about, strict=True)),
             hovertemplate=f"{name} %{{customdata[0]}}<br>%{{customdata[1]}}<extra></extra>",
         )
-    figure.update_xaxes(type="log", title=say("axis.prompt_tokens"), dtick=0.30103, tickformat=",d")
-    figure.update_yaxes(type="log", title=say(f"metric.{metric}"))
-    ticks = [10.0**power for power in range(-6, 6)]
-    figure.update_yaxes(tickvals=ticks, ticktext=[duration(tick) for tick in ticks])
+    figure.update_xaxes(doublings(lengths.tolist(), say("axis.prompt_tokens")))
+    times = np.concatenate([band.p50, band.p99]).clip(SHORTEST)
+    figure.update_yaxes(seconds_axis(times.tolist(), say(f"metric.{metric}")))
     titled(figure, say("run.by_length"))
     return finished(figure, height=380)
 
@@ -165,7 +179,7 @@ def curves_figure(
         if name not in curves:
             continue
         figure.add_scatter(
-            x=curves[name].clip(1e-6),
+            x=curves[name].clip(SHORTEST),
             y=ranks,
             name=say(f"metric.{name}"),
             line={"color": colour, "width": 2},
@@ -174,10 +188,10 @@ def curves_figure(
         )
         if name in limits:
             met = percent(float((curves[name] <= limits[name]).mean()))
-            text = f"{name.upper()} ≤ {duration(limits[name])}: {met}"
+            text = f"SLO {duration(limits[name])}: {met}"
             limit_line(figure, limits[name], text, colour)
-    figure.update_xaxes(type="log", title=say("axis.latency_log", name=say("metric.latency")))
+    title = say("axis.latency_log", name=say("metric.latency"))
+    figure.update_xaxes(seconds_axis(along(figure), title))
     figure.update_yaxes(title=say("axis.share_of_requests"), tickformat=".0%", range=[0, 1.01])
-    seconds_axis(figure)
     titled(figure, say("compare.latency"))
     return finished(figure, height=380)

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import plotly.graph_objects as go
 
 from ..shown import quantity, size
 from ..sizes import Placed, concurrency
 from ..text import Words
-from .style import BLUE, GREEN, GREY, ORANGE, PINK, RED, SERIES, SKY, finished, titled
+from .scales import doublings
+from .style import (
+    BLUE,
+    DASHES,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    RED,
+    SERIES,
+    SKY,
+    along,
+    down,
+    finished,
+    titled,
+)
 
 PARTS = {
     "weights": ORANGE,
@@ -36,7 +53,7 @@ def waterfall_figure(fitting: list[Placed], say: Words) -> go.Figure:
         )
     figure.update_layout(barmode="stack", bargap=0.3)
     figure.update_xaxes(title=say("axis.gigabytes"))
-    figure.update_yaxes(autorange="reversed")
+    down(figure)
     titled(figure, say("sizing.waterfall"))
     return finished(figure, height=210 + 38 * len(names))
 
@@ -63,20 +80,20 @@ def bytes_figure(found: list[tuple[str, int, int]], say: Words) -> go.Figure:
 def concurrency_figure(fitting: list[Placed], longest: int, chosen: int, say: Words) -> go.Figure:
     """Sequences that fit at once, by their length."""
     figure = go.Figure()
-    for each, colour in zip(fitting, SERIES, strict=False):
+    for each, colour, dash in zip(fitting, SERIES, cycle(DASHES), strict=False):
         assert each.plan is not None
         lengths, counts = concurrency(each.plan, longest)
         figure.add_scatter(
             x=lengths,
             y=counts,
             name=f"TP {each.tensor_parallel}",
-            line={"color": colour, "width": 2},
+            line={"color": colour, "width": 2, "dash": dash},
             customdata=[quantity(count) for count in counts],
             hovertemplate=f"TP {each.tensor_parallel}: %{{customdata}}",
         )
     figure.add_vline(x=chosen, line={"color": GREY, "dash": "dot"})
     figure.add_hline(y=1, line={"color": GREY, "width": 1})
-    figure.update_xaxes(type="log", title=say("axis.context"), dtick=0.60206, tickformat=",d")
+    figure.update_xaxes(doublings(along(figure), say("axis.context")))
     figure.update_yaxes(type="log", title=say("axis.sequences"), dtick=1, tickformat=",~r")
     figure.update_layout(hovermode="x unified")
     titled(figure, say("sizing.concurrency"))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from itertools import cycle, product
-from math import log10
 from typing import Any
+from unicodedata import east_asian_width
 
 import plotly.graph_objects as go
 
@@ -23,6 +23,10 @@ MEMORY = {
 }
 HATCHES = {"internal_fragmentation": "/", "reserved": ".", "external_fragmentation": "x"}
 """Tell parts apart without colour."""
+SHORTEST = 1e-4
+"""Seconds below which times are drawn at the edge of a logarithmic axis."""
+HALF = 17
+"""Columns of text that an entry of the legend has in half the plot of a phone."""
 FAINT = "rgba(138,138,138,0.25)"
 TICKS, ENTRY = 58, 19
 """Pixels below a plot for its ticks and the axis' title, and of a line of the legend."""
@@ -38,15 +42,20 @@ def looks(names: list[str]) -> dict[str, dict[str, str]]:
     }
 
 
-def finished(figure: go.Figure, *, height: int = 340, legend: bool = True) -> go.Figure:
+def finished(
+    figure: go.Figure, *, height: int = 340, legend: bool = True, half: int = HALF
+) -> go.Figure:
     """A figure with the common layout: the legend below, so that a narrow screen keeps its plot.
 
-    The legend has two columns of entries that are as wide whatever they say, so its height is known.
+    Entries of the legend are as wide whatever they say, so that its height is known; two stand side by
+    side if the longest fits half the plot of a phone, which has room for ``half`` columns of text.
     """
-    rows = -(-len(entries(figure)) // 2) if legend else 0
+    names = entries(figure) if legend else []
+    columns = 2 if all(breadth(name) <= half for name in names) else 1
+    rows = -(-len(names) // columns)
     figure.update_layout(
         height=height + ENTRY * max(0, rows - 2),
-        margin={"l": 8, "r": 12, "t": 34, "b": TICKS + ENTRY * rows if rows else 8},
+        margin={"l": 8, "r": 20, "t": 34, "b": TICKS + ENTRY * rows if rows else 8},
         showlegend=legend,
         legend={
             "orientation": "h",
@@ -56,7 +65,7 @@ def finished(figure: go.Figure, *, height: int = 340, legend: bool = True) -> go
             "y": 0,
             "xref": "container",
             "x": 0.02,
-            "entrywidth": 0.49,
+            "entrywidth": 0.98 / columns,
             "entrywidthmode": "fraction",
             "itemwidth": 30,
             "title": None,
@@ -70,9 +79,20 @@ def finished(figure: go.Figure, *, height: int = 340, legend: bool = True) -> go
     return figure
 
 
-def entries(figure: go.Figure) -> set[str]:
+def entries(figure: go.Figure) -> list[str]:
     """The names that the legend shows."""
-    return {str(trace.name) for trace in figure.data if trace.showlegend is not False}
+    shown = (str(trace.name) for trace in figure.data if trace.showlegend is not False)
+    return list(dict.fromkeys(shown))
+
+
+def along(figure: go.Figure) -> list[float]:
+    """Everything that is drawn along x."""
+    return [float(value) for trace in figure.data for value in trace.x]
+
+
+def breadth(text: str) -> int:
+    """Columns that a text takes; a Chinese character takes two."""
+    return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def titled(figure: go.Figure, title: str) -> go.Figure:
@@ -89,17 +109,28 @@ def time_unit(seconds: float) -> tuple[float, str]:
 
 
 def limit_line(figure: go.Figure, seconds: float, text: str, colour: str) -> None:
-    """A vertical line on a logarithmic axis, its text along it; an annotation there is placed by powers."""
-    figure.add_vline(x=seconds, line={"dash": "dash", "width": 1.5, "color": colour})
-    figure.add_annotation(
-        x=log10(seconds),
-        y=0.02,
-        yref="paper",
-        text=text,
-        textangle=-90,
-        xanchor="right",
-        yanchor="bottom",
-        showarrow=False,
-        font={"size": 11, "color": colour},
-        bgcolor="rgba(138,138,138,0.12)",
+    """A vertical line over shares from 0 to 1, which the legend explains."""
+    figure.add_scatter(
+        x=[seconds, seconds],
+        y=[0, 1],
+        mode="lines",
+        name=text,
+        line={"dash": "dash", "width": 1.5, "color": colour},
+        hovertemplate=f"{text}<extra></extra>",
     )
+
+
+def down(figure: go.Figure) -> go.Figure:
+    """A figure of bars, one below the other, from the first name on."""
+    return figure.update_yaxes(autorange="reversed", showgrid=False)
+
+
+def bar_below(title: str) -> dict[str, Any]:
+    """A scale of colours below the plot, which it leaves its width."""
+    return {
+        "title": {"text": title, "side": "top", "font": {"size": 12}},
+        "orientation": "h",
+        "thickness": 10,
+        "y": -0.02,
+        "yanchor": "top",
+    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from statistics import median
 
-import pandas as pd
 import streamlit as st
 
 from kvsim.costs.accuracy import Accuracy, Check, accuracies, checks
@@ -15,7 +14,7 @@ from ..evidence import OPERATORS, REPORTS, EngineRun, Timed, timed, validations
 from ..figures import calibration as figures
 from ..shown import percent, quantity
 from ..workspace import Desk
-from .parts import draw
+from .parts import draw, listed
 
 MOST_SERIES = 7
 
@@ -77,13 +76,14 @@ def errors(desk: Desk, held: list[Check], found: list[Accuracy]) -> None:
         {
             say("calibration.operator"): row.operator,
             say("calibration.column_shapes"): row.shapes,
-            say("calibration.column_median"): percent(row.median),
-            "P95": percent(row.p95),
-            say("calibration.column_bias"): percent(row.bias),
+            say("calibration.column_median"): row.median,
+            "P95": row.p95,
+            say("calibration.column_bias"): row.bias,
         }
         for row in found
     ]
-    st.dataframe(pd.DataFrame(rows), hide_index=True)
+    shares = ("calibration.column_median", "calibration.column_bias")
+    listed(rows, dict.fromkeys(("P95", *map(say, shares)), "percent"))
 
 
 def engine(desk: Desk) -> None:

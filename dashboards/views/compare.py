@@ -95,6 +95,7 @@ def cards(desk: Desk, focus: str, baseline: str, price: float | None) -> None:
             delta_color=colour,
             border=True,
             width=CARD,
+            height="stretch",
         )
     if focus != baseline:
         st.caption(say("compare.against", focus=focus, baseline=baseline))
@@ -139,7 +140,12 @@ def panels(desk: Desk, runs: Mapping[str, RunResult], costs: Mapping[str, RunCos
 def digests(desk: Desk, runs: Mapping[str, RunResult]) -> dict[str, Digest]:
     """The digests of the runs whose requests can be read; the others are named."""
     found: dict[str, Digest] = {}
+    summaries = [name for name, run in runs.items() if run.path is None]
+    if summaries:
+        st.caption(desk.say("error.only_summaries", runs=", ".join(summaries)))
     for name, run in runs.items():
+        if run.path is None:
+            continue
         try:
             found[name] = digest_of(run)
         except (KvsimError, OSError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import streamlit as st
 
@@ -61,7 +61,9 @@ def chosen(desk: Desk) -> Workload:
     with three:
         rule = state.pick(say("memory.rule"), "rule", RULES, shown=lambda name: say(f"rule.{name}"))
     with four:
-        speedup = state.amount(say("memory.speedup"), "speedup", (1.0, 40.0), 10.0, 1.0)
+        speedup = state.amount(
+            say("memory.speedup"), "speedup", (1.0, 40.0), 10.0, 1.0, format="%.0f ×"
+        )
     return Workload(str(desk.trace(trace)), REQUESTS, speedup, SIZES[blocks], rule)
 
 
@@ -72,30 +74,41 @@ def filmed(workload: Workload) -> dict[str, Film]:
 
 
 def pictures(desk: Desk, found: Mapping[str, Film], time: float, by: str) -> None:
-    """The four pools at one instant."""
+    """The four pools at one instant, two in a row."""
+    for pair in batched(found):
+        for column, name in zip(st.columns(2), pair, strict=True):
+            with column:
+                picture(desk, name, found[name], time, by)
+
+
+def batched(found: Mapping[str, Film]) -> Iterator[tuple[str, str]]:
+    """Names two by two."""
+    names = iter(found)
+    return zip(names, names, strict=True)
+
+
+def picture(desk: Desk, name: str, film: Film, time: float, by: str) -> None:
+    """A pool, and what is in it in figures."""
     say = desk.say
-    columns = st.columns(2)
-    for place, (name, film) in enumerate(found.items()):
-        with columns[place % 2]:
-            st.markdown(f"**{say(f'allocator.{name}')}**")
-            frame = film.at(time)
-            if frame is None:
-                st.caption(say("memory.before"))
-                continue
-            draw(figures.map_figure(frame.seen, by, say), f"map-{name}")
-            usage, slots = frame.seen.usage, sum(frame.seen.usage)
-            wasted = usage.internal + usage.reserved + usage.external
-            st.caption(
-                say(
-                    "memory.state",
-                    running=quantity(frame.running),
-                    waiting=quantity(frame.waiting),
-                    used=percent(usage.used / slots, 0),
-                    wasted=percent(wasted / slots, 0),
-                    cached=percent(usage.cached / slots, 0),
-                    ended=sum(ended.time <= time for ended in film.ended),
-                )
-            )
+    st.markdown(f"**{say(f'allocator.{name}')}**")
+    frame = film.at(time)
+    if frame is None:
+        st.caption(say("memory.before"))
+        return
+    draw(figures.map_figure(frame.seen, by, say), f"map-{name}")
+    usage, slots = frame.seen.usage, sum(frame.seen.usage)
+    wasted = usage.internal + usage.reserved + usage.external
+    st.caption(
+        say(
+            "memory.state",
+            running=quantity(frame.running),
+            waiting=quantity(frame.waiting),
+            used=percent(usage.used / slots, 0),
+            wasted=percent(wasted / slots, 0),
+            cached=percent(usage.cached / slots, 0),
+            ended=sum(ended.time <= time for ended in film.ended),
+        )
+    )
 
 
 def tree(desk: Desk, workload: Workload, film: Film, time: float) -> None:

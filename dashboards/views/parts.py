@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
+import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
@@ -28,6 +29,23 @@ def guarded(page: Page, desk: Desk) -> None:
 def draw(figure: go.Figure, key: str) -> None:
     """Show a figure as wide as there is room."""
     st.plotly_chart(figure, key=f"chart:{key}", config=CONFIG)
+
+
+def metrics(values: Mapping[str, str]) -> None:
+    """Key figures in a row, as many as fit."""
+    row = st.container(horizontal=True, gap="small")
+    for label, text in values.items():
+        row.metric(label, text, border=True, width=CARD)
+
+
+def listed(rows: Sequence[Mapping[str, object]], formats: Mapping[str, str]) -> None:
+    """A table of rows, all of it on the page, with numbers as people write them."""
+    columns = {
+        name: st.column_config.NumberColumn(format=formats.get(name, "localized"))
+        for name in rows[0]
+        if any(isinstance(row[name], int | float) for row in rows)
+    }
+    st.dataframe(pd.DataFrame(rows), column_config=columns, hide_index=True, height="content")
 
 
 def nothing_to_show(desk: Desk) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import date
 
-import pandas as pd
 import streamlit as st
 
 from kvsim.catalog import gpu_names, load_gpu
@@ -17,7 +16,7 @@ from ..jobs import Job, jobs
 from ..plans import Wish, planner, question_of
 from ..shown import dollars, percent, quantity
 from ..workspace import Desk, scratch
-from .parts import draw
+from .parts import draw, listed
 from .traces import chosen_trace, models
 
 GPUS = ("h200", "l40s", "a100-80gb")
@@ -56,12 +55,18 @@ def chosen(desk: Desk) -> Wish | None:
         trace = chosen_trace(desk, TRACE)
         model = state.pick(say("column.model"), "model", models())
         limit = state.entered(say("replay.limit"), "limit", (0.0, 1e7), SHORT, 100.0, format="%.0f")
-        traffic = state.amount(say("plan.traffic"), "traffic", (0.5, 20.0), 1.0, 0.5)
+        traffic = state.amount(
+            say("plan.traffic"), "traffic", (0.5, 20.0), 1.0, 0.5, format="%.1f ×"
+        )
     with two:
-        ttft = state.amount(say("plan.ttft"), "ttft", (0.05, 10.0), 2.0, 0.05)
-        tpot = state.amount(say("plan.tpot"), "tpot", (5.0, 200.0), 50.0, 1.0)
-        share = state.amount(say("plan.attainment"), "share", (50.0, 100.0), 95.0, 0.5)
-        headroom = state.amount(say("plan.headroom"), "headroom", (0.0, 100.0), 0.0, 5.0)
+        ttft = state.amount(say("plan.ttft"), "ttft", (0.05, 10.0), 2.0, 0.05, format="%.2f s")
+        tpot = state.amount(say("plan.tpot"), "tpot", (5.0, 200.0), 50.0, 1.0, format="%.0f ms")
+        share = state.amount(
+            say("plan.attainment"), "share", (50.0, 100.0), 95.0, 0.5, format="%.1f %%"
+        )
+        headroom = state.amount(
+            say("plan.headroom"), "headroom", (0.0, 100.0), 0.0, 5.0, format="%.0f %%"
+        )
     with three:
         known = [load_gpu(name).name for name in GPUS]
         gpus = state.picks(say("plan.gpus"), "gpu", gpu_names(), default=known)
@@ -115,7 +120,7 @@ def started(question: Question) -> tuple[Job[PlanData], Job[PlanData]]:
 def show(desk: Desk, plan: PlanData) -> None:
     """The answer and what it rests on."""
     say, best = desk.say, plan.best
-    st.caption(say("plan.objective", objective="; ".join(plan.objective), times=plan.cost_model, replays=plan.replays))  # fmt: skip
+    st.caption(say("plan.objective", objective=say.translated("; ".join(plan.objective)), times=say.translated(plan.cost_model), replays=plan.replays))  # fmt: skip
     if best is None:
         st.warning(say("plan.none", most=plan.max_gpus), icon=":material/block:")
     else:
@@ -130,12 +135,14 @@ def show(desk: Desk, plan: PlanData) -> None:
         draw(figures.frontier_figure(plan, say), "frontier")
     seen = plan.exploration
     if seen is not None:
+        left, right = st.columns(2)
         with left:
             draw(figures.pareto_figure(plan, seen, say), "pareto")
         with right:
             draw(figures.sizes_figure(plan, seen, say), "sizes")
         st.caption(say("plan.pareto_help"))
         draw(figures.sensitivity_figure(plan, seen, say), "sensitivity")
+        st.caption(say("plan.sensitivity_help"))
     table(desk, plan)
     grounds(desk, plan)
 
@@ -148,7 +155,7 @@ def answer(desk: Desk, plan: PlanData) -> None:
     tell(
         say(
             "plan.answer",
-            fleet=best.fleet,
+            fleet=say.translated(best.fleet),
             hour=dollars(best.usd_per_hour),
             month=dollars(best.usd_per_month),
             share=percent(best.attainment, 2),
@@ -166,7 +173,8 @@ def answer(desk: Desk, plan: PlanData) -> None:
 def refusals(desk: Desk, plan: PlanData) -> None:
     """GPU types that no fleet makes good enough."""
     for each in plan.refused:
-        st.caption(desk.say("plan.refused", gpu=each.gpu, reason=each.reason))
+        reason = desk.say.translated(each.reason)
+        st.caption(desk.say("plan.refused", gpu=each.gpu, reason=reason))
 
 
 def table(desk: Desk, plan: PlanData) -> None:
@@ -181,7 +189,7 @@ def table(desk: Desk, plan: PlanData) -> None:
             say("column.usd_per_hour"): each.usd_per_hour,
             say("plan.column_month"): each.usd_per_month,
             say("column.usd_per_million"): each.usd_per_million_output_tokens,
-            say("plan.column_share"): percent(each.attainment, 2),
+            say("plan.column_share"): each.attainment,
             say("plan.column_means"): each.by_means.gpus if each.by_means else None,
             say("plan.column_rate"): each.highest_request_rate,
             "kW": each.energy.kilowatts if each.energy else None,
@@ -189,7 +197,15 @@ def table(desk: Desk, plan: PlanData) -> None:
         }
         for each in plan.candidates
     ]
-    st.dataframe(pd.DataFrame(rows).round(3), hide_index=True)
+    formats = {
+        say("column.usd_per_hour"): "dollar",
+        say("plan.column_month"): "$%,.0f",
+        say("column.usd_per_million"): "dollar",
+        say("plan.column_share"): "percent",
+        say("plan.column_rate"): "%.3g",
+        "kW": "%.2f",
+    }
+    listed(rows, formats)
 
 
 def grounds(desk: Desk, plan: PlanData) -> None:
@@ -197,11 +213,11 @@ def grounds(desk: Desk, plan: PlanData) -> None:
     say, best = desk.say, plan.best
     assert best is not None
     for warning in plan.warnings:
-        st.caption(f":material/warning: {warning}")
+        st.caption(f":material/warning: {say.translated(warning)}")
     with st.expander(say("plan.commands"), icon=":material/terminal:"):
         for line in (best.vllm, best.sglang, plan.command):
             st.code(line, language="bash", wrap_lines=True)
     with st.expander(say("plan.assumptions"), icon=":material/fact_check:"):
         for text in plan.assumptions:
-            st.markdown(f"- {text}")
+            st.markdown(f"- {say.translated(text)}")
         st.caption(say("plan.hash", hash=plan.hash))

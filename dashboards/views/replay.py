@@ -24,6 +24,8 @@ from .parts import link
 from .traces import chosen_trace, models
 
 DTYPES = ("auto", "fp8", "int8", "int4")
+RESERVING = ("contiguous", "buddy", "slab")
+"""Allocators that set memory aside at admission."""
 EVERY = 256
 """Requests after which progress is told."""
 PATIENCE = 1.5
@@ -91,11 +93,12 @@ def chosen_memory(desk: Desk) -> dict[str, object]:
     """The allocator, what it sets aside, and the size of its pool if that is given."""
     say = desk.say
     allocator = state.pick(say("column.allocator"), "allocator", list(ALLOCATORS), default="paged")
-    rule = state.pick(say("memory.rule"), "rule", list(RESERVATIONS))
-    blocks = whole(say("replay.blocks"), "blocks", (0.0, 1e7), 0.0)
     found: dict[str, object] = {"allocator": allocator}
-    if allocator in ("contiguous", "buddy", "slab"):
-        found["reservation"] = rule
+    if allocator in RESERVING:
+        found["reservation"] = state.pick(
+            say("replay.rule"), "rule", list(RESERVATIONS), shown=lambda name: say(f"rule.{name}")
+        )
+    blocks = whole(say("replay.blocks"), "blocks", (0.0, 1e7), 0.0)
     if blocks:
         found["num_gpu_blocks_override"] = blocks
     return found

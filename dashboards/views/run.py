@@ -11,14 +11,16 @@ from kvsim.tables import RequestTable
 
 from .. import state
 from ..figures import run as figures
+from ..figures.style import time_unit
 from ..money import cost_of
 from ..settings import setting, slos
-from ..shown import brief, dollars, percent, quantity
+from ..shown import ABSENT, brief, dollars, percent, quantity
 from ..workspace import Desk, digest_of, fresh, samples_of
-from .parts import CARD, draw, nothing_to_show
+from .parts import draw, metrics, nothing_to_show
 
 METRICS = ("ttft", "tpot", "e2el", "queue_time")
 SLOWEST = {"10": 10, "20": 20, "40": 40}
+MOST_ROWS = 10**12
 SETTINGS = ("model", "gpu", "allocator", "scheduler", "replicas", "tensor_parallel_size")
 
 
@@ -30,7 +32,8 @@ def page(desk: Desk) -> None:
         return
     name = state.pick(say("run.choose"), "run", list(desk.shelf.runs))
     run = desk.shelf.runs[name]
-    st.caption(" · ".join(f"{say(f'column.{key}')}: {setting(run, key)}" for key in SETTINGS))
+    settings = ((say(f"column.{key}"), setting(run, key) or ABSENT) for key in SETTINGS)
+    st.caption(" · ".join(say("run.setting", name=key, value=value) for key, value in settings))
     cards(desk, run)
     judgement(desk, run)
     if run.path is None:
@@ -56,20 +59,18 @@ def cards(desk: Desk, run: RunResult) -> None:
         ("num_preemptions", quantity(get("num_preemptions"))),
         ("usd_per_million", dollars(cost.units.per_million_output_tokens if cost else None)),
     )
-    row = st.container(horizontal=True, gap="small")
-    for key, text in shown:
-        row.metric(say(f"card.{key}"), text, border=True, width=CARD)
-    st.caption(say("run.times", label=str(get("cost_model"))))
+    metrics({say(f"card.{key}"): text for key, text in shown})
+    st.caption(say("run.times", label=say.translated(str(get("cost_model", ABSENT)))))
 
 
 def judgement(desk: Desk, run: RunResult) -> None:
     """The verdict, and the numbers behind it."""
     say, summary = desk.say, run.summary
-    verdict = str(summary.get("verdict"))
+    verdict = str(summary.get("verdict", ABSENT))
     show = st.success if verdict == "none" else st.warning
     icon = ":material/check_circle:" if verdict == "none" else ":material/front_hand:"
-    text = say("run.verdict", verdict=verdict, evidence=str(summary.get("verdict_evidence")))
-    show(text, icon=icon)
+    evidence = say.translated(str(summary.get("verdict_evidence", ABSENT)))
+    show(say("run.verdict", verdict=say.translated(verdict), evidence=evidence), icon=icon)
     if summary.get("overloaded"):
         st.error(say("run.overloaded"), icon=":material/trending_up:")
 
@@ -86,7 +87,9 @@ def timeline(desk: Desk, run: RunResult, found: Digest) -> None:
     if end <= low:
         st.info(say("error.no_samples"), icon=":material/hourglass_empty:")
         return
-    start, stop = state.stretch(say("run.range"), "range", low, end, "%.1f s")
+    seconds, unit = time_unit(end)
+    label = say("run.range", unit=say(unit))
+    start, stop = state.stretch(label, "range", low, end, unit=seconds, format="%.2f")
     draw(figures.timeline_figure(samples, start, max(stop, start + 1e-6), say), "timeline")
     st.caption(say("run.timeline_help"))
 
@@ -101,12 +104,12 @@ def requests(desk: Desk, run: RunResult, found: Digest) -> None:
             say("run.count"), "slowest", list(SLOWEST), default="20", widget=st.segmented_control
         )
     with right:
-        row = state.entered(say("run.request"), "request", (-1.0, 1e12), -1.0, 1.0, format="%.0f")
+        row = state.perhaps(say("run.request"), "request", MOST_ROWS)
     shown = found.slowest.take(np.arange(min(SLOWEST[count], len(found.slowest))))
-    if row >= 0:
-        chosen = one_request(run, int(row))
+    if row is not None:
+        chosen = one_request(run, row)
         if chosen is None:
-            st.info(say("run.no_request", row=int(row)), icon=":material/search_off:")
+            st.info(say("run.no_request", row=row), icon=":material/search_off:")
         else:
             about_request(desk, chosen)
     draw(figures.waterfall_figure(shown, say), "waterfall")
@@ -123,26 +126,22 @@ def about_request(desk: Desk, chosen: RequestTable) -> None:
     """A request in numbers, and where its time went."""
     say = desk.say
     names = ("prompt_tokens", "cached_tokens", "output_tokens", "preemptions", "recomputed_tokens")
-    row = st.container(horizontal=True)
-    for name in names:
-        text = quantity(int(getattr(chosen, name)[0]))
-        row.metric(say(f"column.{name}"), text, border=True, width=CARD)
+    metrics({say(f"column.{name}"): quantity(int(getattr(chosen, name)[0])) for name in names})
     draw(figures.waterfall_figure(chosen, say), "request")
 
 
 def lengths(desk: Desk, run: RunResult, found: Digest) -> None:
     """Latency by the length of prompts, and the distribution of all latencies."""
     say = desk.say
+    metric = state.pick(
+        say("compare.metric"),
+        "metric",
+        [name for name in METRICS if name in found.bands],
+        shown=lambda name: say(f"metric.{name}"),
+        widget=st.segmented_control,
+    )
     left, right = st.columns(2)
     with left:
-        known = [name for name in METRICS if name in found.bands]
-        metric = state.pick(
-            say("compare.metric"),
-            "metric",
-            known,
-            shown=lambda name: say(f"metric.{name}"),
-            widget=st.segmented_control,
-        )
         draw(figures.band_figure(found.bands[metric], metric, say), "bands")
     with right:
         limits = {name: limit for name in METRICS for limit in slos([run], name)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import streamlit as st
 
 from kvsim.catalog import ModelSpec, gpu_names, load_gpu, load_model, model_names
@@ -14,7 +13,7 @@ from ..figures import sizing as figures
 from ..shown import quantity, size
 from ..sizes import DTYPES, Placed, bytes_by_dtype, limits_for, model_of_text, placements
 from ..workspace import Desk
-from .parts import CARD, draw
+from .parts import draw, listed, metrics
 
 OWN = "own"
 BLOCK = 16
@@ -33,7 +32,7 @@ def page(desk: Desk) -> None:
     with two:
         dtype = state.pick(say("column.kv_cache_dtype"), "dtype", DTYPES)
     with three:
-        share = state.amount(say("sizing.share"), "share", (0.1, 1.0), 0.92, 0.01)
+        share = state.amount(say("sizing.share"), "share", (0.1, 1.0), 0.92, 0.01, format="percent")
     longest = sequence_length(model, None)
     with four:
         default = float(min(longest, 8_192))
@@ -41,7 +40,9 @@ def page(desk: Desk) -> None:
     found = placements(model, gpu, dtype, limits_for(gpu, share, BLOCK))
     fitting = [each for each in found if each.plan is not None]
     if not fitting:
-        raise CapacityError(found[0].refusal if found else say("sizing.unsplittable"))
+        raise CapacityError(
+            say.translated(found[0].refusal or "") if found else say("sizing.unsplittable")
+        )
     cards(desk, fitting[0], length)
     left, right = st.columns(2)
     with left:
@@ -89,9 +90,7 @@ def cards(desk: Desk, smallest: Placed, length: int) -> None:
         "pool": size(plan.kv_pool),
         "concurrency": quantity(plan.max_concurrency(length)),
     }
-    row = st.container(horizontal=True, gap="small")
-    for key, text in values.items():
-        row.metric(say(f"sizing.card_{key}"), text, border=True, width=CARD)
+    metrics({say(f"sizing.card_{key}"): text for key, text in values.items()})
     st.caption(say("sizing.cards_help", gpus=smallest.tensor_parallel, length=f"{length:,}"))
 
 
@@ -105,10 +104,10 @@ def table(desk: Desk, found: list[Placed], length: int) -> None:
             say("sizing.column_blocks"): plan.num_gpu_blocks if plan else None,
             say("sizing.column_tokens"): plan.kv_tokens_capacity if plan else None,
             say("sizing.column_concurrency"): round(plan.max_concurrency(length), 1) if plan else None,
-            say("sizing.column_refusal"): each.refusal or "",
+            say("sizing.column_refusal"): say.translated(each.refusal or ""),
         }
         for each in found
         for plan in (each.plan,)
     ]  # fmt: skip
     st.markdown(f"**{say('sizing.table')}**")
-    st.dataframe(pd.DataFrame(rows), hide_index=True)
+    listed(rows, {})
