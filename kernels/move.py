@@ -29,17 +29,20 @@ def copy_blocks(memory: Tensor, sources: Tensor, targets: Tensor) -> None:
     _move(words, words, sources, targets)
 
 
-def gather_blocks(memory: Tensor, blocks: Tensor, out: Tensor) -> None:
-    """Copy ``memory[:, blocks[i]]`` to ``out[i]``; ``out`` is contiguous ``[n, planes, ...]``.
+def gather_blocks(memory: Tensor, blocks: Tensor, out: Tensor, rows: Tensor | None = None) -> None:
+    """Copy ``memory[:, blocks[i]]`` to ``out[rows[i]]``, by default ``out[i]``.
 
-    ``out`` may be pinned host memory, which the GPU then writes directly.
+    ``out`` is contiguous ``[n, planes, ...]``. It may be pinned host memory, which the GPU then writes
+    directly.
     """
-    _move(_words(memory), _words(out).transpose(0, 1), blocks, None)
+    _move(_words(memory), _words(out).transpose(0, 1), blocks, rows)
 
 
-def scatter_blocks(packed: Tensor, blocks: Tensor, memory: Tensor) -> None:
-    """Copy ``packed[i]`` to ``memory[:, blocks[i]]``: the inverse of :func:`gather_blocks`."""
-    _move(_words(packed).transpose(0, 1), _words(memory), None, blocks)
+def scatter_blocks(
+    packed: Tensor, blocks: Tensor, memory: Tensor, rows: Tensor | None = None
+) -> None:
+    """Copy ``packed[rows[i]]`` to ``memory[:, blocks[i]]``: the inverse of :func:`gather_blocks`."""
+    _move(_words(packed).transpose(0, 1), _words(memory), rows, blocks)
 
 
 def offload(memory: Tensor, blocks: Tensor, staging: Tensor, host: Tensor) -> None:

@@ -175,7 +175,9 @@ def deploy(
     resources = pool(scenario, layout, gpu)
     if "page_plan" in allocator.asks:
         resources |= pages(scenario, layout, gpu)
-    preemption = planned("preemption", Preemption, PREEMPTIONS, scenario.preemption, {})
+    preemption = planned(
+        "preemption", Preemption, PREEMPTIONS, scenario.preemption, copies_of(scenario)
+    )
     link = (
         None if "moves" not in preemption.asks else link_to_host(scenario, layout, gpu, cost_model)
     )
@@ -187,14 +189,14 @@ def deploy(
 
     def replica(index: int) -> Replica:
         memory = allocator.build(**resources)
-        made = (
-            kind
-            if execution is None
-            else execution.replica_on(cast(Mapped, memory), longest_of(scenario, memory))
-        )
+        made, way = kind, preemption.build(moves=link)
+        if execution is not None:
+            made, way = execution.replica_on(
+                cast(Mapped, memory), way, longest_of(scenario, memory)
+            )
         return made(
             index,
-            scheduler.build(allocator=memory, preemption=preemption.build(moves=link)),
+            scheduler.build(allocator=memory, preemption=way),
             memory,
             cost_model,
             max_model_len=scenario.max_model_len,
@@ -239,12 +241,20 @@ def host_blocks(scenario: Scenario, layout: KVLayout, engine: Engine | None) -> 
 
 def link_to_host(scenario: Scenario, layout: KVLayout, gpu: Gpu, cost_model: CostModel) -> HostLink:
     """What swapping takes, for preemptions that do."""
-    if scenario.executor is not None:
-        raise ConfigError(
-            f"--executor does not swap; accepted: --preemption recompute, not "
-            f"{scenario.preemption.name}"
-        )
     return HostLink(layout, gpu, cost_model, block_size=scenario.block_size)
+
+
+def copies_of(scenario: Scenario) -> Mapping[str, object]:
+    """How an executor swaps, whatever preemptions do by default: one launch for all blocks."""
+    if scenario.executor is None:
+        return {}
+    asked = scenario.preemption.options.get("copies", "gathered")
+    if asked != "gathered":
+        raise ConfigError(
+            f"--executor gathers the blocks that it swaps; accepted: --set preemption.copies=gathered, "
+            f"not {asked}"
+        )
+    return {"copies": "gathered"}
 
 
 def longest_of(scenario: Scenario, memory: Allocator) -> int:

@@ -18,9 +18,13 @@ from kvsim.execution.memory import KVMemory
 from kvsim.execution.operators import Operators, References
 from kvsim.execution.replica import Executed
 from kvsim.execution.shape import Shape, shape_of
+from kvsim.execution.swapping import Swapping
 from kvsim.execution.verify import Verifier
 from kvsim.layout import KVLayout
 from kvsim.memory.block_table import Mapped
+from kvsim.protocols import Preemption
+from kvsim.scheduling.preemption.recompute import Recompute
+from kvsim.scheduling.preemption.swap import Swap
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +68,22 @@ class Execution:
     def _hardware(self) -> str:
         return torch.cuda.get_device_name() if self._device.name == "cuda" else self._device.name
 
-    def replica_on(self, allocator: Mapped, longest: int) -> Callable[..., Executed]:
-        """What runs a scheduler's batches on the allocator's memory; ``longest`` sequence, tokens."""
-        return partial(Executed, executor=self.engine_on(allocator, longest))
+    def replica_on(
+        self, allocator: Mapped, way: Preemption, longest: int
+    ) -> tuple[Callable[..., Executed], Preemption]:
+        """What runs a scheduler's batches on the allocator's memory, and how it preempts.
+
+        ``longest`` sequence, tokens.
+        """
+        engine = self.engine_on(allocator, longest)
+        if isinstance(way, Swap):
+            way = Swapping(way, engine)
+        elif type(way) is not Recompute:
+            raise ConfigError(
+                f"--executor cannot move KV as {type(way).__name__} says; accepted: --preemption "
+                "recompute, swap, auto"
+            )
+        return partial(Executed, executor=engine), way
 
     @torch.inference_mode()
     def engine_on(self, allocator: Mapped, longest: int) -> Engine:

@@ -91,7 +91,9 @@ class Engine:
         self.text = Text(decoder.shape.vocab)
         self.device_seconds: float | None = None
         """What the device spent on iterations, launches that wait for one another included."""
-        self._allocator = allocator
+        self.allocator = allocator
+        self.refill: Callable[[Sequence], None] | None = None
+        """Brings back what a sequence has elsewhere, where preemption keeps it."""
         self.witness = witness(self) if witness is not None else None
 
     def prepare(self, most: int) -> None:
@@ -100,22 +102,32 @@ class Engine:
     @torch.inference_mode()
     def execute(self, prompts: Prompts, decodes: Seq[Sequence]) -> None:
         """Compute one iteration and learn the tokens that it samples."""
-        self._branch()
+        self.branch()
         seats = self.seats.of([*decodes, *(sequence for sequence, _ in prompts)])
         chunks = [
             chunk_of(sequence, seat, new)
             for (sequence, new), seat in zip(prompts, seats[len(decodes) :], strict=True)
         ]
         for chunk in chunks:
+            self._fill(chunk)
             if chunk.completes:
                 self.text.cut(chunk.sequence, chunk.stop)
         rows = seats[: len(decodes)]
         drawn = self.mixed(rows, chunks) if chunks else self.decode(rows)
         self._learn([*decodes, *(c.sequence for c in chunks if c.completes)], drawn)
 
-    def _branch(self) -> None:
+    def _fill(self, chunk: Chunk) -> None:
+        """See that memory holds all that the chunk goes on from."""
+        table = self.allocator.table(chunk.sequence)
+        if table.filled < chunk.start:
+            assert self.refill is not None, "nobody has what was computed"
+            self.refill(chunk.sequence)
+        table.filled = chunk.stop
+
+    @torch.inference_mode()
+    def branch(self) -> None:
         """Let forks begin where their parents are, and copy what both will write to."""
-        allocator = self._allocator
+        allocator = self.allocator
         for parent, child, tokens in allocator.forks:
             self._fork(parent, child, tokens)
         allocator.forks.clear()

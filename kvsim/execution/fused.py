@@ -7,7 +7,7 @@ from torch import Tensor
 from kvsim.execution.operators import KV
 from kvsim.kernels import layer
 from kvsim.kernels.decode import decode
-from kvsim.kernels.move import copy_blocks
+from kvsim.kernels.move import copy_blocks, gather_blocks, scatter_blocks
 from kvsim.kernels.prefill import prefill, tuned
 from kvsim.kernels.write import write_kv
 
@@ -54,3 +54,11 @@ class Kernels:
     def copy(self, planes: Tensor, sources: Tensor, targets: Tensor) -> None:
         """Copy blocks in one launch."""
         copy_blocks(planes, sources, targets)
+
+    def gather(self, planes: Tensor, blocks: Tensor, host: Tensor, rows: Tensor) -> None:
+        """Write blocks to pinned memory in one launch."""
+        gather_blocks(planes, blocks, host, rows)
+
+    def scatter(self, host: Tensor, rows: Tensor, planes: Tensor, blocks: Tensor) -> None:
+        """Read rows of pinned memory in one launch."""
+        scatter_blocks(host, blocks, planes, rows)

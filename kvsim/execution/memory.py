@@ -10,7 +10,7 @@ from torch import Tensor
 from kvsim.catalog.formats import KVFormat
 from kvsim.errors import CapacityError, ConfigError
 from kvsim.execution.shape import Shape
-from kvsim.memory.block_table import Mapped
+from kvsim.memory.block_table import BlockTable, Mapped
 
 if TYPE_CHECKING:
     from kvsim.kernels.paged import PagedKV
@@ -86,6 +86,16 @@ class KVMemory:
     def slots(self, entries: Tensor, positions: Tensor) -> Tensor:
         """Where tokens lie, given the entries of their tables that cover them; negative for none."""
         return entries * self.stride + positions % self.size
+
+    def places(self, start: int, stop: int) -> range:
+        """Which blocks of a sequence (slots, of a range) hold its tokens from ``start`` to ``stop``."""
+        return range(start // self.stride, -(-stop // self.stride))
+
+    def blocks(self, table: BlockTable, places: range) -> list[int]:
+        """The ids of those blocks (slots)."""
+        if self.width == 1:
+            return [table.blocks[0] + place for place in places]
+        return table.blocks[places.start : places.stop]
 
     def copied(self) -> list[Tensor]:
         """What a copy of blocks must move, each ``[planes, blocks, ...]``."""

@@ -50,6 +50,14 @@ class Operators(Protocol):
         """Copy blocks of ``[planes, blocks, ...]``."""
         ...
 
+    def gather(self, planes: Tensor, blocks: Tensor, host: Tensor, rows: Tensor) -> None:
+        """Copy blocks to rows of the host's memory ``[rows, planes, ...]``."""
+        ...
+
+    def scatter(self, host: Tensor, rows: Tensor, planes: Tensor, blocks: Tensor) -> None:
+        """Copy rows back to blocks."""
+        ...
+
 
 class References:
     """The same in plain torch."""
@@ -110,6 +118,14 @@ class References:
     def copy(self, planes: Tensor, sources: Tensor, targets: Tensor) -> None:
         """Copy blocks."""
         planes[:, targets.long()] = planes[:, sources.long()]
+
+    def gather(self, planes: Tensor, blocks: Tensor, host: Tensor, rows: Tensor) -> None:
+        """Copy blocks to the host."""
+        host[rows.long()] = planes[:, blocks.long()].transpose(0, 1)
+
+    def scatter(self, host: Tensor, rows: Tensor, planes: Tensor, blocks: Tensor) -> None:
+        """Copy rows back."""
+        planes[:, blocks.long()] = host[rows.long()].transpose(0, 1)
 
 
 def gathered(

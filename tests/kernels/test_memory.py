@@ -116,6 +116,17 @@ def test_gathered_blocks_scatter_to_other_places() -> None:
     assert torch.equal(memory[:, 4:], before[:, 4:])
 
 
+def test_blocks_go_to_rows_of_a_larger_memory_and_come_back_from_there() -> None:
+    memory = planes()
+    host = torch.zeros((5, 6, 16, 2, 32), dtype=torch.float16, device=DEVICE)
+    gather_blocks(memory, ids(8, 0), host, ids(3, 1))
+    assert torch.equal(host[[3, 1]], memory[:, [8, 0]].transpose(0, 1))
+    assert not host[[0, 2, 4]].any()
+    before = memory.clone()
+    scatter_blocks(host, ids(5, 6), memory, ids(1, 3))
+    assert torch.equal(memory[:, [5, 6]], before[:, [0, 8]])
+
+
 def test_blocks_survive_a_trip_to_the_host() -> None:
     memory = planes()
     before, blocks = memory.clone(), ids(2, 7)

@@ -55,7 +55,8 @@ class Swap:
         self.moved = 0
         self._moves = moves
         self._copies: Copies = copies
-        self._free = moves.slots(host_gib)
+        self.capacity = self._free = moves.slots(host_gib)
+        """Slots of the host's space."""
         self._kept: dict[Sequence, int] = {}
 
     def keep(self, sequence: Sequence, tokens: int) -> int:
