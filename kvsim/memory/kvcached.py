@@ -130,42 +130,54 @@ class KvCached(MappedPaged):
 
     def _use(self, ids: list[int], sign: int) -> None:
         """Blocks come into use, or go out of it."""
+        used, size = self._in_use, self.page_blocks
         for block in ids:
-            page = self._page(block)
-            before = self._in_use[page]
-            self._in_use[page] = after = before + sign
+            page = (block - 1) // size
+            before = used[page]
+            used[page] = after = before + sign
             self.pages += (after > 0) - (before > 0)
 
-    def _page(self, block: int) -> int:
-        return (block - 1) // self.page_blocks
+    def _page(self, extent: Extent) -> int:
+        """Where the last block of an extent lies; all the same to who goes by age."""
+        return (self._tree.ids[extent][-1] - 1) // self.page_blocks if self._by_page else 0
 
     def trim(self, blocks: int) -> None:
-        """Let go ``blocks`` cached blocks that nobody holds, from the ends of their prefixes."""
-        while blocks > 0:
-            for extent in self._ends():
-                blocks -= self._drop(extent, blocks)
-                if blocks <= 0:
-                    break
+        """Let go ``blocks`` cached blocks that nobody holds, from the ends of their prefixes.
 
-    def _ends(self) -> list[Extent]:
-        """Cached extents that may go next: all ends, or those in the page with the fewest in use."""
+        The ends in the page with the fewest blocks in use go first, the least recently used foremost;
+        what then becomes an end waits for the next turn.
+        """
+        if blocks <= 0:
+            return
         assert isinstance(self._queue, UnhashedFirst)
-        ends = [one for one in self._queue.hashed() if _is_end(one)][::-1]
-        assert ends, "what is cached and free has an end"
-        if not self._by_page:
-            return ends
-        pages = [self._page(self._tree.ids[one][-1]) for one in ends]
-        least = min(pages, key=lambda page: (self._in_use[page], page))
-        return [one for one, page in zip(ends, pages, strict=True) if page == least]
+        idle = list(self._queue.hashed())[::-1]
+        ages = {extent: age for age, extent in enumerate(idle)}
+        ends: dict[int, list[Extent]] = {}
+        waiting = [extent for extent in idle if _is_end(extent)]
+        gone: list[int] = []
+        while len(gone) < blocks:
+            for extent in waiting:
+                ends.setdefault(self._page(extent), []).append(extent)
+            assert ends, "what is cached and free has an end"
+            page = min(ends, key=lambda page: (self._in_use[page], page))
+            waiting = []
+            for extent in sorted(ends.pop(page), key=ages.__getitem__):
+                gone += self._let_go(extent, blocks - len(gone))
+                if len(gone) == blocks:
+                    break
+                waiting += [one for one in _next_ends(extent) if one in ages]
+        empty = Extent(0, blocks, cached=False)
+        self._tree.ids[empty] = gone
+        self._queue.release(empty)
+        self.evictions += blocks
 
-    def _drop(self, extent: Extent, most: int) -> int:
-        """Let go the end of an extent, by page no further than the page goes; returns how much."""
+    def _let_go(self, extent: Extent, most: int) -> list[int]:
+        """Cut off the end of an extent, by page no further than the page goes; returns its blocks."""
         tree, queue = self._tree, self._queue
         ids = tree.ids[extent]
         count = min(most, len(ids))
         if self._by_page:
-            last = self._page(ids[-1])
-            count = next((i for i in range(1, count) if self._page(ids[-1 - i]) != last), count)
+            count = self._in_last_page(ids, count)
         gone = ids[-count:]
         if count == len(ids):
             queue.remove(extent)
@@ -174,14 +186,18 @@ class KvCached(MappedPaged):
                 tree.forget(extent)
         else:
             del ids[-count:]
-            extent.end -= count
             queue.blocks -= count
             queue.cached -= count
-        empty = Extent(0, count, cached=False)
-        tree.ids[empty] = gone
-        queue.release(empty)
+        extent.end -= count
         self._use(gone, -1)
-        self.evictions += count
+        return gone
+
+    def _in_last_page(self, ids: list[int], most: int) -> int:
+        """How many blocks at the end, up to ``most``, lie in the page of the last."""
+        first = (ids[-1] - 1) // self.page_blocks * self.page_blocks + 1
+        page, count = range(first, first + self.page_blocks), 1
+        while count < most and ids[-1 - count] in page:
+            count += 1
         return count
 
     def check(self) -> None:
@@ -189,10 +205,10 @@ class KvCached(MappedPaged):
         super().check()
         used = [0] * len(self._in_use)
         for block in range(1, self.num_blocks):
-            used[self._page(block)] += 1
+            used[(block - 1) // self.page_blocks] += 1
         for extent in self._queue:
             for block in () if extent.cached else self._tree.ids[extent]:
-                used[self._page(block)] -= 1
+                used[(block - 1) // self.page_blocks] -= 1
         assert used == self._in_use
         assert self.pages == sum(count > 0 for count in used) <= self.mapped
         assert self._queue.cached <= self._most_cached
@@ -201,3 +217,13 @@ class KvCached(MappedPaged):
 def _is_end(extent: Extent) -> bool:
     """Whether nothing follows on it; nor, of a copy, on the block that it would take the place of."""
     return not extent.children and (extent.original is None or not extent.original.children)
+
+
+def _next_ends(extent: Extent) -> list[Extent]:
+    """What ends where some of an extent was let go: its rest, else what came before it."""
+    if extent.end > extent.start:
+        return [extent]
+    before = extent.parent
+    return (
+        [] if before is None else [one for one in (before, *(before.copies or ())) if _is_end(one)]
+    )
