@@ -25,13 +25,16 @@ from kvsim.memory.eviction import MakePolicy, queue_of
 from kvsim.memory.hybrid import Hybrid
 from kvsim.memory.mapped import MAPPED
 from kvsim.memory.offloaded import Offloaded
+from kvsim.memory.partitioned import Partitioned
 from kvsim.memory.reservation import RESERVATIONS, ReservationRule
 from kvsim.protocols import Allocator, CostModel, Preemption, Router, Scheduler, VictimRule
+from kvsim.quotas import NONE_LEFT, Quotas
 from kvsim.registry import Blueprint, blueprint, options, resolve
 from kvsim.routing import ROUTERS
 from kvsim.runs import Recording, RunResult, new_manifest
 from kvsim.scenario import Component, Scenario
 from kvsim.scheduling import SCHEDULERS
+from kvsim.scheduling.by_tenant import BY_TENANT
 from kvsim.scheduling.offloading import Offloading
 from kvsim.scheduling.preemption import PREEMPTIONS
 from kvsim.scheduling.static import Static
@@ -166,6 +169,9 @@ def deploy(
     if scenario.kv_offloading_size:
         known, schedulers = TIERED
         settings = {**settings, "host_blocks": host_blocks(scenario, layout, engine)}
+    if scenario.quotas:
+        check_quotas(scenario)
+        schedulers = BY_TENANT
     allocator = planned("allocator", seam, known, scenario.allocator, settings)
     scheduler = planned("scheduler", Scheduler, schedulers, scenario.scheduler, settings)
     timing = timing_of(scenario, engine)
@@ -186,9 +192,10 @@ def deploy(
         load = partial(link_to_host(scenario, layout, gpu, cost_model).back, copies="batched")
     kind = replica_kind(scenario, engine, scheduler, layout.model, load)
     execution = execution_of(scenario, layout, scheduler, verify=verify)
+    divide = None if not scenario.quotas else divided(scenario, allocator, layout, gpu)
 
     def replica(index: int) -> Replica:
-        memory = allocator.build(**resources)
+        memory: Allocator = allocator.build(**resources) if divide is None else divide()
         made, way = kind, preemption.build(moves=link)
         if execution is not None:
             made, way = execution.replica_on(
@@ -229,6 +236,47 @@ TIERED: tuple[Mapping[str, type], Mapping[str, type]] = (
     {"chunked": Offloading},
 )
 """What becomes of an allocator and a scheduler with a host tier; others have none."""
+
+
+DIVIDED = {name: ALLOCATORS[name] for name in ("paged", "radix", "contiguous", "buddy", "slab")}
+"""Allocators whose pools quotas divide."""
+
+
+def check_quotas(scenario: Scenario) -> None:
+    """Refuse settings that say nothing about a tenant's part of a pool."""
+    if scenario.isolation == "global":
+        raise ConfigError(
+            "--quotas bounds tenants, whose blocks must be their own; accepted: --isolation tenant, "
+            "user or session, not global"
+        )
+    for name, known in (("allocator", DIVIDED), ("scheduler", BY_TENANT)):
+        chosen = getattr(scenario, name).name
+        if chosen not in known:
+            accepted = ", ".join(sorted(known))
+            raise ConfigError(f"--quotas cannot divide for {name} {chosen!r}; accepted: {accepted}")
+    for name in ("watermark", "kv_offloading_size", "executor"):
+        if getattr(scenario, name):
+            raise ConfigError(
+                f"--quotas divides the pool, which --{name.replace('_', '-')} does not know; accepted: "
+                "one of the two"
+            )
+
+
+def divided(
+    scenario: Scenario, allocator: Blueprint[Allocator], layout: KVLayout, gpu: Gpu
+) -> Callable[[], Partitioned]:
+    """Makes memory of which each tenant has a part, in whole blocks."""
+    assert scenario.quotas is not None
+    quotas, blocks = scenario.quotas, memory_blocks(scenario, layout, gpu)
+
+    def part(share: float) -> Allocator:
+        own = int(share * blocks + NONE_LEFT)
+        if not own:
+            raise CapacityError(f"it is less than one of the pool's {blocks} blocks")
+        bounded = scenario.changed(num_gpu_blocks_override=own)
+        return allocator.build(**pool(bounded, layout, gpu))
+
+    return lambda: Partitioned(part, Quotas(quotas))
 
 
 def host_blocks(scenario: Scenario, layout: KVLayout, engine: Engine | None) -> int:
@@ -461,8 +509,7 @@ def memory_plan(scenario: Scenario, layout: KVLayout, gpu: Gpu) -> MemoryPlan:
 
 def pool(scenario: Scenario, layout: KVLayout, gpu: Gpu) -> dict[str, object]:
     """The memory that an allocator hands out, in its blocks or in single slots."""
-    plan = memory_plan(scenario, layout, gpu)
-    blocks = scenario.num_gpu_blocks_override or plan.num_gpu_blocks
+    blocks = memory_blocks(scenario, layout, gpu)
     slots = blocks * scenario.block_size
     longest = min(scenario.max_model_len or layout.model.max_positions or slots, slots)
     rule = planned("reservation", ReservationRule, RESERVATIONS, scenario.reservation, {})
@@ -471,6 +518,12 @@ def pool(scenario: Scenario, layout: KVLayout, gpu: Gpu) -> dict[str, object]:
         "num_slots": slots,
         "reservation": rule.build(max_tokens=longest),
     }
+
+
+def memory_blocks(scenario: Scenario, layout: KVLayout, gpu: Gpu) -> int:
+    """Blocks of a replica's pool."""
+    plan = memory_plan(scenario, layout, gpu)
+    return scenario.num_gpu_blocks_override or plan.num_gpu_blocks
 
 
 def pages(scenario: Scenario, layout: KVLayout, gpu: Gpu) -> dict[str, object]:

@@ -28,10 +28,15 @@ class Allocator(Protocol):
     The group of decoders grows together, so that a leap of many steps costs one call.
     """
 
-    evictions: int
-    """Cached blocks dropped so far to make room."""
-    saved_slots: int
-    """Slots that running sequences would hold besides if none were shared."""
+    @property
+    def evictions(self) -> int:
+        """Cached blocks dropped so far to make room."""
+        ...
+
+    @property
+    def saved_slots(self) -> int:
+        """Slots that running sequences would hold besides if none were shared."""
+        ...
 
     @property
     def total_slots(self) -> int:

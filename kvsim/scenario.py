@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from kvsim.errors import ConfigError, shown, unknown
+from kvsim.quotas import read_quotas
 from kvsim.slo import read_slos
 
 Scalar = str | int | float | bool | None
@@ -132,6 +133,9 @@ class Scenario(Settings):
     )
     isolation: Literal["global", "tenant", "user", "session"] = setting(
         "global", "KV cache", "Whose prompts share prefixes: global, tenant, user or session."
+    )
+    quotas: Annotated[dict[str, float] | None, BeforeValidator(read_quotas)] = setting(
+        None, "KV cache", "Bound on each tenant's share of the pool: acme=50%,*=10%."
     )
     enable_prefix_caching: bool = setting(True, "KV cache", "Whether prefixes are kept and reused.")
     allocator: Component = setting("paged", "KV cache", "Allocator by name, or module:Class.")

@@ -94,9 +94,18 @@ def combinations(scenario: Scenario, trace: str, varied: Varied, out: Path | Non
     tasks = []
     for chosen in product(*axes):
         named = [name for name, axis in zip(chosen, axes, strict=True) if len(axis) > 1]
-        name = "-".join(named) or chosen[0]
-        tasks.append(Task(name, _with(scenario, *chosen), trace, _folder(out, name)))
+        for quotas in _bounds(scenario, chosen[2], varied):
+            name = "-".join([*(named or chosen[:1]), *(["quotas"] if quotas else [])])
+            changed = _with(scenario, *chosen).changed(quotas=quotas)
+            tasks.append(Task(name, changed, trace, _folder(out, name)))
     return tasks
+
+
+def _bounds(scenario: Scenario, isolation: str, varied: Varied) -> list[dict[str, float] | None]:
+    """Quotas to compare: where isolations are compared, none and the scenario's, which needs tenants."""
+    if scenario.quotas is None or varied.isolations is None:
+        return [scenario.quotas]
+    return [None] if isolation == "global" else [None, scenario.quotas]
 
 
 def _names(flag: str, text: str | None, given: str) -> list[str]:

@@ -46,7 +46,7 @@ def _mean_prompt(result: RunResult) -> int:
 
 def _is_shared(run: RunResult, scenario: Scenario) -> bool:
     """Whether a run is the scenario with everybody sharing."""
-    wanted = {**scenario.model_dump(mode="json"), "isolation": "global"}
+    wanted = {**scenario.model_dump(mode="json"), "isolation": "global", "quotas": None}
     return run.manifest["scenario"] == wanted
 
 

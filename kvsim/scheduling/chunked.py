@@ -99,7 +99,7 @@ class Chunked(Admitting):
         decodes = clock.decodes
         squares = clock.context_squares
         shape = BatchShape(decodes, clock.context_tokens, 0, 0, 0, 0, decodes, squares)
-        open_ = not closed or self._preemption.overtaking
+        open_ = not closed or self._passed
         return self._launch(Batch(shape, steps, open_, ()))
 
     def _chunk_leap(

@@ -20,6 +20,10 @@ class Preempting:
     whole.
     """
 
+    queue: type[deque[Sequence]] = deque
+    passes = False
+    """Whether requests may run ahead of one that was refused, of whoever wants the room of another."""
+
     def __init__(
         self,
         allocator: Allocator,
@@ -33,10 +37,11 @@ class Preempting:
         self.gaps: list[int] = []
         self._allocator = allocator
         self._victim = victim or Last()
-        self._latest_goes = isinstance(self._victim, Last)
+        self._latest_goes = isinstance(self._victim, Last) and not self.passes
         self._preemption = preemption or Recompute()
+        self._passed = self.passes or self._preemption.overtaking
         self._swaps = not isinstance(self._preemption, Recompute)
-        self._waiting: deque[Sequence] = deque()
+        self._waiting = self.queue()
         self._running: dict[int, Sequence] = {}  # by order of admission
         self._prefilling: list[Sequence] = []  # running, prompt not complete, in running order
         self._clock = Running()
@@ -69,7 +74,7 @@ class Preempting:
         request = sequence.request
         if request.n > 1 or request.beam_width > 1:
             self._groups.enlist(sequence)
-        if self._preemption.overtaking:
+        if self._passed:
             self._blocked = False
         self._waiting.append(sequence)
 

@@ -36,6 +36,10 @@ class Replica:
         self._check = check
         self._waits: Callable[[], int] | None = getattr(allocator, "waits", None)
         """Picoseconds that the next iteration waits for its memory, of an allocator that maps it."""
+        self._refuses: Callable[[Sequence, int], str | None] = getattr(
+            allocator, "refuses", lambda *_: None
+        )
+        """Why a sequence of so many tokens exceeds its tenant's quota, of an allocator that has any."""
         self._batch: Batch | None = None
         self._steps = 0
         self._span = 0
@@ -68,6 +72,8 @@ class Replica:
             return f"{tokens} tokens exceed max_model_len {self._max_model_len}"
         if not self.allocator.fits(tokens - 1):  # the last token's KV is never computed
             return f"{tokens} tokens exceed the KV pool of {self.allocator.total_slots} slots"
+        if reason := self._refuses(sequence, tokens - 1):
+            return reason
         return self._refusal_of_group(sequence, tokens) if request.width > 1 else None
 
     def _refusal_of_group(self, sequence: Sequence, tokens: int) -> str | None:
