@@ -167,7 +167,7 @@ class KvCached(MappedPaged):
                     break
                 waiting += [one for one in _next_ends(extent) if one in ages]
         empty = Extent(0, blocks, cached=False)
-        self._tree.ids[empty] = gone
+        self._tree.ids[empty] = sorted(gone)  # taken again page by page
         self._queue.release(empty)
         self.evictions += blocks
 

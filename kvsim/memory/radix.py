@@ -154,7 +154,8 @@ class Radix:
             return self._grow_decoder(lease)
         if tokens <= lease.tokens:
             return True
-        if self._more(lease, tokens) > self._available() + self._duplicates(lease):
+        short = self._more(lease, tokens) - self._available()
+        if short > 0 and short > self._duplicates(lease):
             return False
         self._cache(lease, lease.tokens)
         self._extend(lease, tokens)
