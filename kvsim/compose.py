@@ -284,6 +284,13 @@ def host_blocks(scenario: Scenario, layout: KVLayout, engine: Engine | None) -> 
     size = scenario.kv_offloading_size
     if engine is None or not engine.asynchronous or scenario.executor is not None:
         raise ConfigError(f"kv_offloading_size is {size:g}, which needs --engine vllm")
+    for family, known in zip(("allocator", "scheduler"), TIERED, strict=True):
+        name = getattr(scenario, family).name
+        if name in {*ALLOCATORS, *SCHEDULERS} - known.keys():
+            raise ConfigError(
+                f"kv_offloading_size is {size:g}, and {family} {name} has no host behind its prefix "
+                f"cache; accepted: {', '.join(known)}"
+            )
     return int(size * GIB) // (scenario.block_size * layout.slot_bytes)
 
 
