@@ -140,7 +140,7 @@ def test_a_scenario_says_how_much_the_host_keeps(root: Path) -> None:
     assert hits[1] > 1.5 * hits[0]
     with pytest.raises(ConfigError, match="kv_offloading_size is 4, which needs --engine vllm"):
         replay(Scenario(kv_offloading_size=4.0), trace)
-    with pytest.raises(ConfigError, match="allocator hybrid has no host.*; accepted: paged"):
+    with pytest.raises(ConfigError, match=r"allocator hybrid has no host.*; accepted: paged"):
         replay(tiered.changed(allocator="hybrid"), trace)
 
 
