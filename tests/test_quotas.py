@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvsim import Scenario, simulate
+from kvsim.caching import accesses_of
+from kvsim.caching.capacity import Capacity
+from kvsim.caching.parts import divided as divided_trace
+from kvsim.caching.parts import parts_study
 from kvsim.cli.app import run
 from kvsim.core import Request
 from kvsim.errors import CapacityError, ConfigError
+from kvsim.memory.eviction.policies import EVICTIONS
 from kvsim.memory.partitioned import Partitioned
 from kvsim.protocols import Allocator, Leap
 from kvsim.quotas import Quotas, read_quotas
@@ -20,8 +27,11 @@ from kvsim.scheduling.by_tenant import BY_TENANT
 from kvsim.scheduling.chunked import Chunked
 from kvsim.scheduling.preemption.swap import Swap
 from kvsim.scheduling.victims import VICTIMS
-from kvsim.workload import WorkloadSpec, generate, write_trace
+from kvsim.workload import generate, open_trace, write_trace
+from kvsim.workload.spec import PRESETS
 from tests.contracts.test_allocators import build
+from tests.oracles.block_cache import lru
+from tests.oracles.block_cache import replay as block_replay
 from tests.oracles.costs import Crossing
 from tests.oracles.moves import Link
 from tests.oracles.replay import Log, replay
@@ -230,7 +240,7 @@ def test_a_request_of_nobody_counts_for_no_quota() -> None:
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small trace of four tenants."""
     path = tmp_path_factory.mktemp("quotas") / "shop.jsonl"
-    spec = WorkloadSpec(requests=120, tenants=4, users=2)
+    spec = replace(PRESETS["conversation"], requests=200, tenants=4, users=2)
     write_trace(generate(spec), str(path))
     return path
 
@@ -274,3 +284,56 @@ def test_compare_says_what_quotas_cost(shop: Path, capsys: pytest.CaptureFixture
     assert cost["mean_ttft_ms"] == pytest.approx(
         runs["tenant-quotas"]["mean_ttft_ms"] - runs["global"]["mean_ttft_ms"]
     )
+
+
+# In a cache without time.
+
+
+def hits_by_tenant(trace: Path, quotas: str, capsys: pytest.CaptureFixture[str]) -> dict[str, int]:
+    """Hit tokens of each tenant, and of all, in a cache of 300 blocks."""
+    flags = ["--isolation", "tenant", "--quotas", quotas, "--capacities", "300blocks"]
+    assert run(["cache", str(trace), *flags, "--policies", "lru", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["quotas"]
+    return {row["tenant"]: row["hit_tokens"] for row in rows}
+
+
+def test_a_tenants_hits_in_a_divided_cache_are_those_of_a_cache_of_its_own(
+    shop: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    divided_hits = hits_by_tenant(shop, "t0=40%,*=20%", capsys)
+    assert divided_hits.pop("all") == sum(divided_hits.values()) > 0
+    for tenant, hits in divided_hits.items():
+        own = [request for request in open_trace(shop) if request.tenant == tenant]
+        alone = lru(120 if tenant == "t0" else 60)
+        assert hits == block_replay(own, alone, own[0].hash_block).tokens
+
+
+@pytest.mark.parametrize("policy", ["lru", "s3-fifo", "lfu", "ttl"])
+def test_a_noisy_neighbour_changes_nobody_elses_hits_in_a_divided_cache(policy: str) -> None:
+    quiet, noisy = quiet_and_noisy()
+    found = []
+    for requests in (merged(quiet), merged(quiet, noisy)):
+        owned = divided_trace(requests, {"quiet": 0.2, "noisy": 0.8}, "t")
+        plan = {policy: lambda capacity: EVICTIONS[policy](**options(policy, capacity))}
+        rows = parts_study(owned, [Capacity("100", 100)], plan, partial(accesses_of, block_size=4))
+        found.append(next(row.hit_tokens for row in rows if row.tenant == "quiet"))
+    assert found[0] == found[1] > 0
+
+
+def options(policy: str, capacity: int) -> dict[str, int]:
+    return {"capacity": capacity} if policy == "s3-fifo" else {}
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--quotas", "*=10%"], "accepted: --isolation tenant, user or session, not global"),
+        (["--quotas", "t0", "--isolation", "tenant"], "accepted: shares by tenant"),
+        (["--quotas", "*=30%", "--isolation", "tenant"], "leave 10% of the pool"),
+    ],
+)
+def test_quotas_of_a_cache_that_cannot_be_are_one_line(
+    shop: Path, flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["cache", str(shop), *flags]) == 2
+    assert said in capsys.readouterr().err

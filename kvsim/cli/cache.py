@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from kvsim.analysis.savings import TokenCost
+    from kvsim.caching.parts import PartRow
     from kvsim.caching.reuse import Reuse
     from kvsim.caching.study import Study
     from kvsim.catalog import Gpu
@@ -58,6 +59,9 @@ def cache(
     gpu: Annotated[
         str | None, typer.Option(help="Also say what the hits save: GPU hours, TTFT and dollars.")
     ] = None,
+    quotas: Annotated[
+        str | None, typer.Option(help="Each tenant's share of the cache: acme=50%,*=10%.")
+    ] = None,
     plots: Annotated[Path | None, typer.Option(help="Draw figures into this folder.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
     *,
@@ -66,27 +70,37 @@ def cache(
     """Count the hits of prefix caches by capacity and policy, and the bounds on them."""
     from kvsim.caching import accesses_of
     from kvsim.caching.capacity import Units, read_capacity
+    from kvsim.caching.parts import divided, parts_study
     from kvsim.caching.reuse import reuse_of
     from kvsim.caching.study import distinct_blocks, study
+    from kvsim.cli.cache_parts import read_shares
     from kvsim.workload import TraceOptions, open_trace
 
     makers = makers_of(policies, assignments or [])
+    shares = None if quotas is None else read_shares(quotas, given.get("isolation"))
     opened = open_trace(trace, TraceOptions(**given, hash_block=hash_block))
-    accesses = accesses_of(opened, block_size, partial=partial_blocks)
+    requests = opened if shares is None else list(opened)
+    accesses = accesses_of(requests, block_size, partial=partial_blocks)
     size = accesses.block_size
     bytes_of = partial(block_bytes, model, kv_cache_dtype, size)
     units = Units(size, distinct_blocks(accesses), bytes_of)
     wanted = [read_capacity(text, units) for text in listed("--capacities", capacities)]
     found = study(accesses, wanted, makers)
+    parts = None
+    if shares is not None:
+        accesses_of_part = partial(accesses_of, block_size=size, partial=partial_blocks)
+        parts = parts_study(
+            divided(requests, shares, opened.name), wanted, makers, accesses_of_part
+        )
     cost = None if gpu is None else mean_token_cost(model, kv_cache_dtype, gpu, found)
     if plots is not None:
         from kvsim.caching.figures import write_figures
 
         write_figures(accesses, found, plots)
     if json:
-        print_json(opened.name, found, reuse_of(accesses), cost)
+        print_json(opened.name, found, reuse_of(accesses), cost, parts)
     else:
-        print_table(found, cost)
+        print_table(found, cost, parts)
 
 
 def makers_of(policies: str, assignments: list[str]) -> Mapping[str, MakePolicy]:
@@ -169,17 +183,29 @@ def worth(found: Study, cost: TokenCost) -> list[dict[str, object]]:
     ]
 
 
-def print_json(trace: str, found: Study, reuse: Reuse, cost: TokenCost | None) -> None:
+def print_json(
+    trace: str,
+    found: Study,
+    reuse: Reuse,
+    cost: TokenCost | None,
+    parts: Sequence[PartRow] | None,
+) -> None:
     """One object on standard output."""
     import orjson
+
+    from kvsim.cli.cache_parts import costs
 
     document = {"trace": Path(trace).name, **found.as_dict(), "reuse": reuse}
     if cost is not None:
         document |= {"token_cost": cost, "savings": worth(found, cost)}
+    if parts is not None:
+        document |= {"quotas": parts, "quotas_cost": costs(found, parts, cost)}
     sys.stdout.write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
 
 
-def print_table(found: Study, cost: TokenCost | None) -> None:
+def print_table(
+    found: Study, cost: TokenCost | None, parts: Sequence[PartRow] | None = None
+) -> None:
     """Token hit rates by capacity and policy, the bounds, and what hits without its prefix."""
     from rich.console import Console
     from rich.table import Table
@@ -219,6 +245,12 @@ def print_table(found: Study, cost: TokenCost | None) -> None:
         )
         if useless:
             console.print(f"{policy}: up to {useless:,} cached blocks had lost their prefix")
+    if parts is not None:
+        from kvsim.cli.cache_parts import print_costs, print_parts
+
+        print_parts(found, parts, console)
+        if cost is not None:
+            print_costs(found, parts, cost, console)
 
 
 def worth_table(found: Study, cost: TokenCost) -> Table:
