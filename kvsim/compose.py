@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
@@ -296,6 +297,8 @@ def host_blocks(scenario: Scenario, layout: KVLayout, engine: Engine | None) -> 
 
 def link_to_host(scenario: Scenario, layout: KVLayout, gpu: Gpu, cost_model: CostModel) -> HostLink:
     """What swapping takes, for preemptions that do."""
+    if scenario.host_bandwidth is not None:
+        gpu = replace(gpu, pcie_bandwidth=scenario.host_bandwidth * 1e9)
     return HostLink(layout, gpu, cost_model, block_size=scenario.block_size)
 
 
@@ -417,8 +420,12 @@ def ignored(scenario: Scenario) -> list[str]:
     for family, seam, registry in FAMILIES:
         plan = planned(family, seam, registry, getattr(scenario, family), {})
         known |= plan.asks.keys() | options(plan.cls).keys()
-    given = OPTIONAL.keys() & scenario.model_fields_set
-    return sorted(name for name in given if OPTIONAL[name] not in known)
+    given = scenario.model_fields_set
+    unknown = {name for name in OPTIONAL.keys() & given if OPTIONAL[name] not in known}
+    preemption = planned("preemption", Preemption, PREEMPTIONS, scenario.preemption, {})
+    if not scenario.kv_offloading_size and "moves" not in preemption.asks:
+        unknown |= {"host_bandwidth"} & given
+    return sorted(unknown)
 
 
 def resolved(scenario: Scenario, layout: KVLayout, gpu: Gpu) -> Scenario:

@@ -131,6 +131,13 @@ class Scenario(Settings):
         ge=0,
         le=1e6,
     )
+    host_bandwidth: float | None = setting(
+        None,
+        "KV cache",
+        "GB/s of the link to the host by its data sheet, instead of the GPU's own.",
+        gt=0,
+        le=1e5,
+    )
     isolation: Literal["global", "tenant", "user", "session"] = setting(
         "global", "KV cache", "Whose prompts share prefixes: global, tenant, user or session."
     )
