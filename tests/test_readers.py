@@ -68,6 +68,14 @@ def test_mooncake_rows_may_name_their_block_size_and_use_aliases(write: Write) -
     assert any("estimated" in quirk for quirk in trace.quirks)
 
 
+def test_mooncake_rows_may_say_whose_they_are(write: Write) -> None:
+    row = {"timestamp": 0, "input_length": 7, "output_length": 5, "tenant": "acme", "user": 7}
+    turn = {**row, "session_id": "s", "tenant": "globex", "user": None}
+    rows = read(write("t.jsonl", jsonl(row, turn)))
+    assert [r[-2:] for r in rows] == [("acme", "7"), ("globex", None)]
+    assert [r.session for r in rows] == [None, "s"]
+
+
 def test_mooncake_sessions_wait_for_the_turn_before(write: Write) -> None:
     turn = {"input_length": 30, "output_length": 5, "session_id": "a"}
     path = write("t.jsonl", jsonl(

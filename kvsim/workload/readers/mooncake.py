@@ -5,6 +5,7 @@
 aliases ``created_time``, ``input_tokens`` and ``output_tokens``, ``text_input`` for a prompt given as
 text (AIPerf), and sessions: rows of one ``session_id`` are turns, of which a later one may have a
 ``delay`` (or ``delay_ms``), ms after the end of the one before, instead of a timestamp (Dynamo).
+``tenant`` and ``user`` say whose a request is, as in kvsim's own traces; no published trace tells.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from kvsim.workload.source import Source
 
 FIELDS = ("timestamp", "created_time", "input_length", "input_tokens", "output_length",
           "output_tokens", "hash_ids", "delay", "delay_ms", "text_input")  # fmt: skip
+ADDED = frozenset({"session_id", "delay", "delay_ms", "tenant", "user"})
+"""Fields that few rows have."""
 MILLISECONDS = f"ms from 0 to {MAX_SECONDS * 1000:,.0f}"
 ESTIMATED = "prompts given as text; their tokens are estimated from their length"
 UNCOVERED = "hash_ids cover only a part of the prompt; the rest counts as unlike any other"
@@ -70,7 +73,7 @@ class Mooncake:
             block = 0
         elif len(ids) * block + block <= prompt:
             self._ledger.note(UNCOVERED)
-        if "session_id" in record or "delay" in record or "delay_ms" in record:
+        if not ADDED.isdisjoint(record):
             return self._turn(row, record, Request(row, None, prompt, output, ids, block))
         arrival = self._clock.read(record, _present(record, "timestamp", "created_time"))
         return Request(row, arrival, prompt, output, ids, block)
@@ -83,6 +86,7 @@ class Mooncake:
 
     def _turn(self, row: int, record: Record, request: Request) -> Request:
         """A row of a session: its first turn has a time, a later one a time or a delay."""
+        request = request._replace(tenant=name(record, "tenant"), user=name(record, "user"))
         session = name(record, "session_id")
         began = session is not None and self._sessions.get(session) is not None
         delay = _present(record, "delay_ms", "delay")
