@@ -263,6 +263,16 @@ class Leap(NamedTuple):
     """Slots that were held when they began; the first iteration's are counted."""
     preemptions: int = 0
     """Of the replica's scheduler so far."""
+    last: int = 0
+    """Picoseconds of the last iteration, if a prompt's chunks made each longer than the one before."""
+
+    def gaps(self) -> list[int]:
+        """Picoseconds of the iterations: of each, or one for all that take as good as equal times."""
+        steps, mean = self.steps, (self.end - self.start) // self.steps
+        if not self.last:
+            return [mean]
+        rise = 2 * (self.last - mean)
+        return [self.last - rise * left // (steps - 1) for left in reversed(range(steps))]
 
 
 class Observer(Protocol):

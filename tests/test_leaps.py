@@ -18,8 +18,11 @@ from kvsim.memory.contiguous import Contiguous
 from kvsim.memory.paged import Paged
 from kvsim.memory.reservation import RESERVATIONS
 from kvsim.protocols import Allocator, Leap
+from kvsim.routing import RoundRobin
 from kvsim.scheduling import SCHEDULERS
 from kvsim.scheduling.chunked import Chunked
+from kvsim.simulation.cluster import simulate
+from kvsim.simulation.replica import Replica
 from tests.contracts.test_allocators import build
 from tests.oracles.costs import Crossing
 from tests.oracles.replay import Log, replay
@@ -184,3 +187,31 @@ def test_a_sequence_that_outgrows_its_room_alone_goes_on(scheduler: str) -> None
     log = replay([Request(0, 0.0, 10, 20)], engine, memory, cost, check=True)
     assert log.seen[0].finished is not None
     assert log.seen[0].preemptions > 3
+
+
+class Gaps(Log):
+    """Notes how long every iteration beside a prompt took."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.beside: list[int] = []
+
+    def leap(self, leap: Leap, allocator: Allocator) -> None:
+        super().leap(leap, allocator)
+        if leap.shape.decodes and leap.shape.prefills:
+            self.beside += leap.gaps()
+
+
+def test_gaps_between_tokens_beside_a_long_prompt_are_those_of_its_single_chunks() -> None:
+    requests = [Request(0, 0.0, 8, 300), Request(1, 1e-5, 4000, 2)]
+    cost = Crossing(base=10**6, per_context=0, per_token=0, per_pair=10**5)
+    beside = []
+    for leaps in (True, False):
+        memory, seen = Paged(1000), Gaps()
+        engine = Chunked(memory, max_num_seqs=4, max_num_batched_tokens=64, leaps=leaps)
+        simulate(iter(requests), [Replica(0, engine, memory, cost)], RoundRobin(), seen)
+        assert (seen.leaps < seen.iterations) is leaps
+        beside.append(seen.beside)
+    assert len(beside[0]) == len(beside[1]) == 64
+    assert beside[0] == pytest.approx(beside[1], abs=2)
+    assert beside[0][-2] > 10 * beside[0][0]

@@ -167,7 +167,7 @@ class Recorder:
 
     def leap(self, leap: Leap, allocator: Allocator) -> None:
         """Count iterations that have run; who finished with them still holds memory."""
-        replica, start, now, steps, shape, waiting, running, held, preemptions = leap
+        replica, start, now, steps, shape, waiting, running, held, preemptions, last = leap
         track = self._tracks[replica]
         if start > track.end:
             self._wake(track, replica, start)
@@ -186,8 +186,12 @@ class Recorder:
             track.peak = after
         track.saved += span * allocator.saved_slots
         if decodes:
-            self._gaps.append(span // steps)
-            self._gap_counts.append(decodes * steps)
+            if last:
+                self._gaps.extend(leap.gaps())
+                self._gap_counts.extend([decodes] * steps)
+            else:
+                self._gaps.append(span // steps)
+                self._gap_counts.append(decodes * steps)
             if len(self._gaps) >= BATCH_ROWS:
                 self._pass_gaps()
         if waiting:

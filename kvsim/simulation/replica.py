@@ -166,8 +166,12 @@ class Replica:
         """
         running = self.scheduler.running_count
         span = (self.index, self._start, self._env.now, steps)
-        state = (waiting, running, self._held, self.scheduler.preemptions)
-        self._observer.leap(Leap(*span, batch.shape, *state), self.allocator)
+        shape, last = batch.shape, 0
+        if steps > 1 and shape.prefill_tokens:
+            time = self._cost_model.time
+            last = time(shape, steps) - time(shape, steps - 1)
+        state = (waiting, running, self._held, self.scheduler.preemptions, last)
+        self._observer.leap(Leap(*span, shape, *state), self.allocator)
         if self.scheduler.gaps:
             self._report_gaps()
         self.scheduler.retire(finished)

@@ -56,11 +56,22 @@ class Observed(Silent):
     def leap(self, leap: Leap, allocator: Allocator) -> None:
         """Note the iterations."""
         usage = (leap.held + allocator.held_slots) / 2 / allocator.total_slots
-        start, end = leap.start / self._second, leap.end / self._second
-        decodes = leap.shape.decodes
         self._preempted[leap.replica] = leap.preemptions
-        state = (usage, leap.waiting, leap.running, sum(self._preempted.values()))
-        self.stretches.append(Stretch(start, end, leap.steps, decodes, *state))
+        gaps, start = leap.gaps(), leap.start
+        for gap in gaps:
+            end = start + gap if leap.last else leap.end
+            stretch = Stretch(
+                start / self._second,
+                end / self._second,
+                leap.steps // len(gaps),
+                leap.shape.decodes,
+                usage,
+                leap.waiting,
+                leap.running,
+                sum(self._preempted.values()),
+            )
+            self.stretches.append(stretch)
+            start = end
 
     def gap(self, picoseconds: int) -> None:
         """Note a gap that a preemption tore."""
