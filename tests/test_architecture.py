@@ -67,6 +67,7 @@ AT_THE_TOP = {
 }
 DRAWS = {
     "caching/figures.py",
+    "leakage/figures.py",
     "plots.py",
     "profile_plots.py",
     "reporting/figures.py",

@@ -17,6 +17,7 @@ from kvsim.core import Request
 from kvsim.errors import ConfigError
 from kvsim.leakage import Leakage, Question, study
 from kvsim.leakage.defences import Noise, Rounding, Salt, read_defences
+from kvsim.leakage.figures import write_figures
 from kvsim.leakage.observer import Advantage, advantage, auc, observations_needed
 from kvsim.leakage.probes import OBSERVER, Probing, watched
 from kvsim.workload import write_trace
@@ -75,6 +76,19 @@ def test_rounding_and_noise_hide_hits_and_delay_everybody(found: Leakage) -> Non
     assert rounded.mean_ttft_ms == pytest.approx(100)
     assert none.auc > noisy.auc
     assert noisy.mean_ttft_ms == pytest.approx(none.mean_ttft_ms + 100, abs=40)
+
+
+def test_figures_are_drawn_alike_each_time(found: Leakage, tmp_path: Path) -> None:
+    written = [write_figures(found, tmp_path / name) for name in ("a", "b")]
+    assert [path.name for path in written[0]] == ["ttft.png", "advantage.png"]
+    first, second = ([path.read_bytes() for path in paths] for paths in written)
+    assert first == second
+    assert all(image.startswith(b"\x89PNG") for image in first)
+
+
+def test_quotas_are_no_defence(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["leakage", trace, "--quotas", "*=10%", "--isolation", "global"]) == 2
+    assert "accepted: kvsim leakage without --quotas" in capsys.readouterr().err
 
 
 # The probes.

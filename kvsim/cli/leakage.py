@@ -35,6 +35,9 @@ def leakage(
         asked(help="Tokens of a prompt that a probe repeats; without, where most prompts differ."),
     ] = None,
     lag: Annotated[float, asked(help="Seconds from a request to the probe that repeats it.")] = 10,
+    plots: Annotated[
+        Path | None, flag_option(help="Draw figures into this folder.", panel="Results")
+    ] = None,
     *,
     scenario: Scenario,
     output: Output,
@@ -51,9 +54,17 @@ def leakage(
             f"--isolation {scenario.isolation} is a defence here; accepted: --defences "
             f"salt:{scenario.isolation}"
         )
+    if scenario.quotas:
+        raise ConfigError(
+            "--quotas need isolation, which is compared here; accepted: kvsim leakage without --quotas"
+        )
     require_simulated(scenario, "kvsim leakage")
     probing = Probing(probes, probe_tokens, lag)
     found = study(Question(scenario, trace, read_defences(defences), probing))
+    if plots is not None:
+        from kvsim.leakage.figures import write_figures
+
+        write_figures(found, plots)
     if output == "json":
         print_json(trace, probing, found)
     else:

@@ -74,12 +74,21 @@ class Finding:
         return {**asdict(self), **samples}
 
 
+class Seen(NamedTuple):
+    """Times to first token that the observer sees, seconds."""
+
+    repeats: Floats
+    controls: Floats
+
+
 class Leakage(NamedTuple):
     """What is found for each defence, in the order in which they were named."""
 
     tokens: int
     """Of a prompt, that a probe repeats."""
     findings: list[Finding]
+    seen: list[Seen]
+    """What each finding was made of."""
 
 
 def study(question: Question) -> Leakage:
@@ -89,12 +98,15 @@ def study(question: Question) -> Leakage:
     stream = np.random.default_rng([scenario.seed, 1])
     seen = watched(opened, question.probing, opened.name, stream)
     replays: dict[Isolation, RequestTable] = {}
-    findings = []
+    findings, times = [], []
     for name, defence in question.defences.items():
         if defence.isolation not in replays:
             replays[defence.isolation] = _replayed(opened, scenario, seen, defence.isolation)
-        findings.append(_finding(name, defence, replays[defence.isolation], seen, scenario.seed))
-    return Leakage(seen.tokens, findings)
+        served = replays[defence.isolation]
+        finding, sample = _finding(name, defence, served, seen, scenario.seed)
+        findings.append(finding)
+        times.append(sample)
+    return Leakage(seen.tokens, findings, times)
 
 
 def _replayed(
@@ -114,7 +126,7 @@ def _replayed(
 
 def _finding(
     name: str, defence: Defence, served: RequestTable, seen: Watched, seed: int
-) -> Finding:
+) -> tuple[Finding, Seen]:
     rng = np.random.default_rng([seed, 2])
     by_row = served.take(np.argsort(served.row))
     times = defence.seen(by_row.first_token - by_row.arrival, rng).round(CLOCK)
@@ -124,7 +136,7 @@ def _finding(
     hit = by_row.cached_tokens > [shared.get(row, 0) for row in by_row.row.tolist()]
     probes, others = kind[0] | kind[1], ~(kind[0] | kind[1])
     found = advantage(repeats, controls)
-    return Finding(
+    finding = Finding(
         name,
         defence.isolation,
         _sample(times, hit, kind[0]),
@@ -138,6 +150,7 @@ def _finding(
         float(by_row.cached_tokens[others].sum() / by_row.prompt_tokens[others].sum()),
         float(1e3 * times[others].mean()),
     )
+    return finding, Seen(repeats, controls)
 
 
 def _sample(times: Floats, hit: Flags, kind: Flags) -> Sample:
