@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import matplotlib as mpl
@@ -21,6 +23,7 @@ from kvsim.analysis.reuse import (
     sharing,
     working_set,
 )
+from kvsim.analysis.savings import TokenCost, savings
 from kvsim.caching.bounds import Optimum
 from kvsim.caching.curve import lru_curve
 from kvsim.caching.study import Study
@@ -31,13 +34,20 @@ COLOURS = (ORANGE, GREEN, "#cc79a7", "#56b4e9", "#d55e00", "#999999", "#000000",
 POINTS = 48
 """Capacities at which the bound is drawn."""
 MOST_SESSIONS = 30
+NAME = 12
+"""Letters of a session's name that are shown."""
 
 
-def write_figures(accesses: Accesses, found: Study, folder: Path, window: float = 300.0) -> None:
-    """Draw the figures of a trace into a folder; those that it has no data for are left out."""
+def write_figures(
+    accesses: Accesses, found: Study, folder: Path, cost: TokenCost | None = None
+) -> None:
+    """Draw the figures of a trace into a folder; those that it has no data for are left out.
+
+    ``cost`` says what a token is worth that need not be computed.
+    """
     with written(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    _save(folder / "hits_by_capacity.png", lambda axes: draw_hits(axes, accesses, found))
+    _save(folder / "hits_by_capacity.png", lambda axes: draw_hits(axes, accesses, found, cost))
     if len(accesses):
         _save(folder / "popularity.png", lambda axes: draw_popularity(axes, accesses))
     distances, times = reuse_distances(accesses), reuse_times(accesses)
@@ -46,7 +56,7 @@ def write_figures(accesses: Accesses, found: Study, folder: Path, window: float 
     if len(times.values):
         _save(folder / "reuse_time.png", lambda axes: draw_times(axes, times))
     if (accesses.arrival > np.nanmin(accesses.arrival, initial=np.inf)).any():
-        _save(folder / "working_set.png", lambda axes: draw_working_set(axes, accesses, window))
+        _save(folder / "working_set.png", lambda axes: draw_working_set(axes, accesses))
     if accesses.sessions:
         _save(folder / "sharing.png", lambda axes: draw_sharing(axes, accesses))
 
@@ -61,7 +71,7 @@ def _save(path: Path, draw: Callable[[Axes], str]) -> None:
             figure.savefig(file, format="png", dpi=130, metadata={"Software": "kvsim"})
 
 
-def draw_hits(axes: Axes, accesses: Accesses, found: Study) -> str:
+def draw_hits(axes: Axes, accesses: Accesses, found: Study, cost: TokenCost | None = None) -> str:
     """What more memory would buy: the tokens that LRU saves by capacity, the policies, the bounds."""
     curve, size = lru_curve(accesses), accesses.block_size
     prompt = max(1, found.prompt_tokens)
@@ -88,8 +98,26 @@ def draw_hits(axes: Axes, accesses: Accesses, found: Study) -> str:
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_ylabel("prompt tokens that need not be computed")
     axes.set_ylim(bottom=0)
-    _finish(axes)
+    if cost is None:
+        _finish(axes)
+    else:
+        _worth(axes, found, cost)
     return "What more memory would buy"
+
+
+def _worth(axes: Axes, found: Study, cost: TokenCost) -> None:
+    """Beside the share of tokens, what it saves in dollars and in latency."""
+    saved = savings(found.prompt_tokens, found.requests, cost)
+    scales = [("dollars saved over the trace", saved.usd)]
+    if saved.mean_ttft_ms is not None:
+        scales.append(("seconds of mean TTFT saved, idle engine", saved.mean_ttft_ms / 1e3))
+    for at, (label, most) in enumerate(scales):
+        if most > 0:
+            both = (partial(operator.mul, most), partial(operator.mul, 1 / most))
+            axes.secondary_yaxis(1 + 0.14 * at, functions=both).set_ylabel(label)
+    axes.grid()
+    axes.set_axisbelow(True)
+    axes.legend(loc="best", frameon=False)
 
 
 def draw_popularity(axes: Axes, accesses: Accesses) -> str:
@@ -118,24 +146,28 @@ def draw_distances(axes: Axes, found: Weighted, study: Study) -> str:
 
 def draw_times(axes: Axes, found: Weighted) -> str:
     """How long two uses of a block are apart."""
-    _distribution(axes, np.maximum(found.values, 1e-3), found.blocks)
+    least = found.values[found.values > 0].min(initial=1.0)
+    _distribution(axes, np.maximum(found.values, least / 2), found.blocks)
     axes.xaxis.set_major_formatter(FuncFormatter(count))
-    axes.set_xlabel("seconds between the two requests (logarithmic)")
+    axes.set_xlabel(
+        "seconds between the two requests (logarithmic; at once stands at the left edge)"
+    )
     return f"Time between two uses of a block: median {found.quantile(0.5):,.1f} s"
 
 
 def _distribution(axes: Axes, values: np.typing.NDArray[np.float64], blocks: object) -> None:
     weight = np.cumsum(np.asarray(blocks, dtype=np.float64))
-    axes.plot(values, weight / weight[-1], color=BLUE, linewidth=1.8)
+    axes.step(values, weight / weight[-1], where="post", color=BLUE, linewidth=1.8)
     axes.set_xscale("log")
+    axes.set_xlim(left=values[0])
     axes.set_ylim(0, 1.005)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_ylabel("share of reused blocks at or below")
     axes.grid()
 
 
-def draw_working_set(axes: Axes, accesses: Accesses, window: float) -> str:
-    """Different blocks in use over time."""
+def draw_working_set(axes: Axes, accesses: Accesses, window: float = 300.0) -> str:
+    """Different blocks in use over time, and in the last ``window`` seconds."""
     found = working_set(accesses, window)
     size = accesses.block_size
     axes.fill_between(found.time, found.recent * size, color=BLUE, alpha=0.25, linewidth=0)
@@ -167,6 +199,9 @@ def draw_sharing(axes: Axes, accesses: Accesses) -> str:
         image = axes.imshow(matrix, cmap="Blues", aspect="auto")
         assert axes.figure is not None
         axes.figure.colorbar(image, ax=axes, label="tokens", format=FuncFormatter(count))
+        names = [name if len(name) <= NAME else f"{name[: NAME - 1]}…" for name in shown]
+        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
+        axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set_xlabel("session that uses them again")
     axes.set_ylabel("session that had used them")
     total = max(1, found.within + found.across)

@@ -96,7 +96,7 @@ def cache(
     if plots is not None:
         from kvsim.caching.figures import write_figures
 
-        write_figures(accesses, found, plots)
+        write_figures(accesses, found, plots, cost)
     if json:
         print_json(opened.name, found, reuse_of(accesses), cost, parts)
     else:
