@@ -80,6 +80,7 @@ class Served(Measured):
         self._heads = split_heads(layout)
         self._processors = processors(self.profile)
         self._scaled: dict[tuple[int, int], Curve] = {}
+        self._known: dict[tuple[int, int], int] = {}
         self.label = f"{self.label}, vllm 0.23"
 
     def time(self, shape: BatchShape, steps: int = 1) -> int:
@@ -94,23 +95,29 @@ class Served(Measured):
 
     def _fixed(self, decodes: int, prefills: int, new: int, sampled: int) -> int:
         """What does not depend on any context."""
+        if new:
+            return self._composed(decodes, prefills, new, sampled)
+        found = self._known.get((decodes, sampled))
+        if found is None:
+            found = self._known[decodes, sampled] = self._composed(decodes, 0, 0, sampled)
+        return found
+
+    def _composed(self, decodes: int, prefills: int, new: int, sampled: int) -> int:
         tokens, sequences = decodes + new, decodes + prefills
         padded = next((size for size in CAPTURED if size >= tokens), tokens)
         total = self._constant(tokens if new else padded, sequences, sampled)
         return total + self._step + sequences * self._sequence
 
     def _decode_attention(self, shape: BatchShape, steps: int) -> int:
-        decodes, context, new = shape.decodes, shape.context_tokens, shape.prefill_tokens
-        if new:
+        decodes, context = shape.decodes, shape.context_tokens
+        if shape.prefill_tokens:
             return self._decode_curve(decodes, -1).total(context, decodes, steps)
-        total = 0
-        while steps:
-            place, lasts = spread_of(shape)
-            here = min(steps, lasts)
-            total += self._decode_curve(decodes, place).total(context, decodes, here)
-            steps, context = steps - here, context + here * decodes
-            shape = grown(shape, here)
-        return total
+        place, lasts = spread_of(shape)
+        curve = self._decode_curve(decodes, place)
+        if steps <= lasts:
+            return curve.total(context, decodes, steps)
+        rest = self._decode_attention(grown(shape, lasts), steps - lasts)
+        return curve.total(context, decodes, lasts) + rest
 
     def _decode_curve(self, decodes: int, place: int) -> Curve:
         """Attention by context of a batch as unequal as ``place`` says; -1 beside prompts."""
@@ -140,19 +147,23 @@ class Served(Measured):
         return found
 
     def _sustained(self, operator: Operator, x: float) -> float:
-        """Microseconds of its arithmetic at the rate that the power limit allows for long."""
-        demand = operator.demand(x, 0)
-        rate = self._share_of_peak * peak_flops(self.gpu, demand.dtype)
+        """Microseconds of its arithmetic at the rate that the power limit allows for long.
+
+        That of the product whose weights are nearest in size: larger ones are held back more.
+        """
+        demand, weights = operator.demand(x, 0), max(1.0, operator.demand(1.0, 0).flops / 2)
+        like = min(self._rates, key=lambda size: abs(log(size / weights)))
+        rate = self._rates[like] * peak_flops(self.gpu, demand.dtype)
         return operator.runs * MICRO * demand.flops / rate
 
     @cached_property
-    def _share_of_peak(self) -> float:
-        """What the fastest product of the profile keeps up for seconds: the last of its times."""
-        shares = []
+    def _rates(self) -> dict[int, float]:
+        """Shares of the peak that products keep up for seconds (their last times), by weights."""
+        rates = {}
         for one in self.profile.series("gemm_sustained"):
             m, n, k = one["at"]
-            shares.append(2 * m * n * k * MICRO / one["median"][-1] / self.timed.bf16_flops)
-        return float(max(shares))
+            rates[n * k] = 2 * m * n * k * MICRO / one["median"][-1] / self.timed.bf16_flops
+        return rates
 
 
 def no_faster(found: Estimate, least: float) -> Estimate:

@@ -34,7 +34,7 @@ class PipelinedScheduler(Scheduler, Protocol):
 class Flight:
     """A batch on its way through the engine."""
 
-    __slots__ = ("batch", "end", "hold", "outcome", "rested", "start", "steps", "waiting")
+    __slots__ = ("batch", "end", "hold", "outcome", "rested", "span", "start", "steps", "waiting")
 
     def __init__(self, batch: Batch, waiting: int) -> None:
         self.batch = batch
@@ -45,6 +45,8 @@ class Flight:
         """Picoseconds that pass before it is launched."""
         self.rested = False
         """Whether the GPU runs it faster, having rested."""
+        self.span = 0
+        """Picoseconds that a leap takes, once that is known."""
         self.start = 0
         """When the GPU begins it: before its last kernel is launched, unless it is one graph."""
         self.end = 0
@@ -182,8 +184,9 @@ class Pipelined(Replica):
         heavy = self._host.launches.heavy(flight.batch.shape)
         flight.rested = heavy and not self._hot and self._host.boost > 0
         self._hot = heavy
-        alone = launch or start < now or flight.rested or self._launch_bound(flight)
-        if flight.steps > 1 and alone:
+        if flight.steps > 1 and (
+            launch or start < now or flight.rested or self._launch_bound(flight)
+        ):
             flight.steps = 1  # the host decides how long it takes
         if flight.steps > 1:
             self._begin_last(flight)
@@ -206,7 +209,7 @@ class Pipelined(Replica):
     def _begin_last(self, flight: Flight) -> None:
         """Wait until the last iteration of a leap begins."""
         self._steps = flight.steps
-        self._span = self._cost_model.time(flight.batch.shape, flight.steps)
+        self._span = flight.span = self._cost_model.time(flight.batch.shape, flight.steps)
         last = flight.start + self._cost_model.time(flight.batch.shape, flight.steps - 1)
         self._plan(last, self._launched)
 
@@ -228,7 +231,7 @@ class Pipelined(Replica):
 
     def _took(self, flight: Flight) -> int:
         """Picoseconds that the GPU takes for a batch."""
-        time = self._cost_model.time(flight.batch.shape, flight.steps)
+        time = flight.span or self._cost_model.time(flight.batch.shape, flight.steps)
         if flight.rested:
             time -= round(self._host.boost * min(time, picoseconds(self._host.boosted)))
         return time + flight.batch.stall
