@@ -129,6 +129,12 @@ def test_a_change_is_recommended_at_no_price_only_if_it_costs_nothing(chat: Advi
     assert edge.at_a_price.changes[0].gain == 1
 
 
+def test_advice_says_which_times_no_kernel_stands_behind(chat: Advice) -> None:
+    row = row_of(chat, "your traffic, as recorded")
+    assert "int4 weights extrapolated" in found(row, "weights-4bit").reason
+    assert "extrapolated" not in found(row, "weights-8bit").reason
+
+
 def test_a_prefix_shorter_than_a_block_is_why_caching_is_inert(write: Write) -> None:
     rows = [
         {"prompt_tokens": 400, "output_tokens": 5, "hash_ids": [1, 100 + n], "hash_block": 64}

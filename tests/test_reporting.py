@@ -24,7 +24,7 @@ from kvsim.planning import Plan, Question, plan
 from kvsim.planning.document import document as plan_document
 from kvsim.planning.objective import read_objective
 from kvsim.planning.prices import Preference
-from kvsim.planning.question import Owned
+from kvsim.planning.question import Owned, half_width
 from kvsim.reporting.alternative import Terms, of_run, ranked
 from kvsim.reporting.document import Document, Figure, Table
 from kvsim.reporting.forms import fine_share, shown
@@ -38,6 +38,7 @@ from kvsim.reporting.runs import of_runs
 from kvsim.reporting.saved import run_of, save_plan
 from kvsim.reporting.sources import documents
 from kvsim.reporting.sweeps import of_sweep
+from kvsim.reporting.trust import Load, calibration
 from kvsim.runs import RunResult
 from kvsim.scenario import Scenario
 from kvsim.sweeping.results import load_sweep
@@ -189,14 +190,24 @@ def test_a_plan_that_finds_nothing_is_a_report_too(explored: Plan) -> None:
 
 
 def test_times_that_were_measured_say_within_what_and_whether_the_run_stays_there() -> None:
-    from kvsim.reporting.trust import Load, calibration
-
     inside = " ".join(calibration("measured (h200)", Load(context=4096, tokens=512)))
     assert "held out" in inside
     assert "stays within" in inside
     beyond = " ".join(calibration("projected from h200", Load(context=10**7, tokens=512)))
     assert "goes beyond in context" in beyond
     assert "not at hand" in " ".join(calibration("measured (gone)", None))
+
+
+def test_what_was_not_timed_is_known_less_well_and_an_engine_s_host_is_not_missed() -> None:
+    narrow = "measured (h200), int4 weights extrapolated"
+    labels = ("measured (h200)", narrow, "measured (h200), vllm 0.23")
+    plain, narrower, engine = (" ".join(calibration(label, None)) for label in labels)
+    assert half_width(narrow) > half_width("measured (h200)")
+    assert "no kernel of the type" in narrower
+    assert "no kernel of the type" not in plain
+    assert "host adds is not in them" in plain
+    assert "host adds is not in them" not in engine
+    assert all("held out" in text for text in (plain, narrower, engine))
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=12))

@@ -85,6 +85,38 @@ def test_the_table_names_every_operator_and_the_total(capsys) -> None:
 
 
 @pytest.mark.parametrize(
+    ("flags", "label", "operators"),
+    [
+        ([], "measured (h200)", set()),
+        (["--weight-dtype", "fp8"], "measured (h200)", set()),
+        (["--kv-cache-dtype", "fp8"], "measured (h200)", {"prompt attention"}),
+        (["--weight-dtype", "int8"], "measured (h200), int8 weights extrapolated", {"mlp in"}),
+        (["--weight-dtype", "int4"], "measured (h200), int4 weights extrapolated", {"mlp in"}),
+        (
+            ["--kv-cache-dtype", "int4", "--weight-dtype", "nvfp4"],
+            "measured (h200), nvfp4 weights and int4 KV extrapolated",
+            {"mlp in", "decode attention", "KV write", "prompt attention"},
+        ),
+        (
+            ["--model", "deepseek-v3", "--tensor-parallel-size", "8"],
+            "measured (h200), fp8 experts extrapolated",
+            {"experts"},
+        ),
+    ],
+)
+def test_what_no_kernel_was_timed_with_is_not_called_measured(
+    capsys, flags: list[str], label: str, operators: set[str]
+) -> None:
+    model = [] if "--model" in flags else ["--model", "llama-3.1-8b"]
+    shapes = ["--decode", "64x4096", "--prefill", "512x0", "--gpu", "h200"]
+    found = printed(capsys, *shapes, *model, *flags)
+    assert found["label"] == label
+    named = ("mlp in", "decode attention", "KV write", "prompt attention", "experts")
+    rows = {one["name"]: one["provenance"] for one in found["operators"] if one["name"] in named}
+    assert {name for name, kind in rows.items() if kind == "extrapolated"} == operators
+
+
+@pytest.mark.parametrize(
     ("arguments", "named"),
     [
         ([], "--decode COUNTxCONTEXT"),

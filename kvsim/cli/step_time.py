@@ -114,7 +114,7 @@ def show(found: StepTime, title: str) -> None:
     from rich.table import Table
 
     console = Console(highlight=False)
-    console.print(f"[bold]{title}[/]")
+    console.print(f"[bold]{title}[/]", soft_wrap=True)
     table = Table("operator", box=None, pad_edge=False)
     for heading in ("ms", "share", "bound ms", "from", "to"):
         table.add_column(heading, justify="right")

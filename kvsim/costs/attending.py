@@ -37,13 +37,22 @@ class Attending(Setting):
             yield self.decode(attention, tuple(streams), limit, count, index)
             yield self.prompt(attention, tuple(streams), limit, count, index)
 
+    @property
+    def timed_kv(self) -> bool:
+        """Whether kernels were timed with KV of this type."""
+        timed = self.profile.table("decode_attention").root
+        return self.layout.format.name in {*timed, "fp16"}
+
     def write(self, width: int, size: float, count: int) -> Operator:
         """New rows of KV into their slots; ``width`` elements of keys and as many of values."""
         table = self.profile.table("kv_write")
         kind = "fp8" if size < 4 * width else "bf16"
-        return Operator(
-            "KV write", "token", "kv_write", count, lambda n, _: table.at((kind, width), n), nothing
-        )
+
+        def estimate(tokens: float, _: float) -> Estimate:
+            found = table.at((kind, width), tokens)
+            return found if self.timed_kv else found.scaled(1.0, "extrapolated")
+
+        return Operator("KV write", "token", "kv_write", count, estimate, nothing)
 
     def row_bytes(self, attention: Attention, streams: tuple[Stream, ...], kv_heads: int) -> float:
         """Bytes that a query reads per token of context, on one GPU."""
@@ -136,6 +145,7 @@ class Attending(Setting):
         heads = share(attention.heads, self.shards)
         width = flops * self.shards / (4 * attention.heads)
         table = self.profile.table("prefill_attention")
+        narrow = self.layout.format.name not in ("bf16", "fp16")
 
         def pairs(new: float, past: float) -> float:
             full = new * past + new * (new + 1) / 2
@@ -153,7 +163,8 @@ class Attending(Setting):
             found = min(ways)
             if equal < 0:
                 found = found.scaled(1 + equal / ((new + 1) / 2), "extrapolated")
-            return found
+            # Prompts were timed over bf16 only.
+            return found.scaled(1.0, "extrapolated") if narrow else found
 
         name = named("indexer (prompts)" if index else "prompt attention", attention, limit)
         return Operator(name, "prompt", "prefill_attention", count, estimate, demand)

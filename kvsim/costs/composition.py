@@ -25,10 +25,23 @@ from kvsim.layout import KVLayout
 COOL, HOT = 256, 512
 """Rows up to which products leave a card cool, being bound by memory, and from which they heat it."""
 RECURRENCE_SHARE = 0.1
+TIMED = {"bfloat16", "float16", "fp8"}
+"""Types of weights whose products were timed; others take the time of the one that is most alike."""
 
 
 class Builder(Attending, Mixtures):
     """Composes the operators of one model."""
+
+    @property
+    def untimed(self) -> list[str]:
+        """What is stored in a type that no kernel was timed with: ``int4 weights``, ``int8 KV``."""
+        mixed = any(layer.mlp is not None and layer.mlp.experts for layer in self.model.layers)
+        named = {
+            f"{self.linear} weights": self.linear not in TIMED,
+            f"{self.expert} experts": mixed and weight_bits(self.expert) != 16,
+            f"{self.layout.format.name} KV": not self.timed_kv,
+        }
+        return [name for name, is_untimed in named.items() if is_untimed]
 
     def operators(self) -> Iterator[Operator]:
         """Everything that an iteration runs."""
@@ -67,7 +80,7 @@ class Builder(Attending, Mixtures):
         def estimate(m: float, _: float) -> Estimate:
             found = products.at(n, k, m).scaled(self.slowdown(m))
             if stored == timed:
-                return found
+                return found if dtype in TIMED else found.scaled(1.0, "extrapolated")
             other = Demand(n * k * timed, 2 * m * n * k, "fp8" if kind == "fp8" else "bfloat16")
             return self.like(found, other, demand(m, 0))
 

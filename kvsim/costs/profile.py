@@ -73,6 +73,8 @@ class Measured:
             block_size=block_size,
             heat=sustained(self.profile) if load == "sustained" else 1.0,
         )
+        if builder.untimed:
+            self.label += f", {' and '.join(builder.untimed)} extrapolated"
         self.operators = list(builder.operators())
         self._tokens = self.curve(self.some("token"))
         self._rows = self.curve(self.some("row"))

@@ -11,8 +11,9 @@ from typing import NamedTuple
 from kvsim.scenario import Scenario
 from kvsim.sizing import MemoryPlan
 
-KV_DTYPES = {"auto": "auto", "bf16": "bfloat16", "fp8": "fp8", "fp8_e4m3": "fp8_e4m3"}
-SGLANG_KV_DTYPES = {"auto": "auto", "bf16": "bf16", "fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3"}
+FLOAT8 = {name: name for name in ("fp8_e4m3", "fp8_e5m2")}
+KV_DTYPES = {"auto": "auto", "bf16": "bfloat16", "bfloat16": "bfloat16", "fp8": "fp8", **FLOAT8}
+SGLANG_KV_DTYPES = {"auto": "auto", "bf16": "bf16", "bfloat16": "bf16", "fp8": "fp8_e4m3", **FLOAT8}
 
 
 class Commands(NamedTuple):
@@ -42,7 +43,7 @@ def _vllm(scenario: Scenario, memory: MemoryPlan) -> list[str]:
     line += ["--max-num-seqs", str(scenario.max_num_seqs)]
     line += ["--max-num-batched-tokens", str(scenario.max_num_batched_tokens)]
     line += ["--block-size", str(scenario.block_size)]
-    line += ["--kv-cache-dtype", KV_DTYPES.get(scenario.kv_cache_dtype, "auto")]
+    line += ["--kv-cache-dtype", KV_DTYPES.get(scenario.kv_cache_dtype.lower(), "auto")]
     if scenario.max_model_len:
         line += ["--max-model-len", str(scenario.max_model_len)]
     if scenario.num_gpu_blocks_override:
@@ -61,7 +62,7 @@ def _sglang(scenario: Scenario, memory: MemoryPlan) -> list[str]:
     line += ["--max-running-requests", str(scenario.max_num_seqs)]
     line += ["--chunked-prefill-size", str(scenario.max_num_batched_tokens)]
     line += ["--page-size", str(scenario.block_size)]
-    line += ["--kv-cache-dtype", SGLANG_KV_DTYPES.get(scenario.kv_cache_dtype, "auto")]
+    line += ["--kv-cache-dtype", SGLANG_KV_DTYPES.get(scenario.kv_cache_dtype.lower(), "auto")]
     if scenario.max_model_len:
         line += ["--context-length", str(scenario.max_model_len)]
     return line if scenario.enable_prefix_caching else [*line, "--disable-radix-cache"]
@@ -76,7 +77,7 @@ def _notes(scenario: Scenario, replicas: int) -> list[str]:
             f"start {replicas} of these, each on {gpus}, behind a balancer that routes "
             f"{scenario.router.name}"
         )
-    if scenario.kv_cache_dtype not in KV_DTYPES:
+    if scenario.kv_cache_dtype.lower() not in KV_DTYPES:
         notes.append(f"KV cache in {scenario.kv_cache_dtype}: neither line can express it")
     if (scenario.allocator.name, scenario.scheduler.name) != ("paged", "chunked"):
         notes.append(

@@ -143,9 +143,13 @@ known better than that."""
 
 def calibration(question: Question, label: str) -> float:
     """Half-width of the interval of the engine's speed, as a share."""
-    if question.calibration is not None:
-        return question.calibration
-    return CALIBRATION.get(label.partition(" ")[0], ASSUMED_CALIBRATION)
+    return half_width(label) if question.calibration is None else question.calibration
+
+
+def half_width(label: str) -> float:
+    """By how much times of a kind may be wrong, as a share; what was not timed is not measured."""
+    kind = "" if "extrapolated" in label else label.partition(" ")[0]
+    return CALIBRATION.get(kind, ASSUMED_CALIBRATION)
 
 
 def _within(flag: str, value: float, least: float, most: float) -> None:

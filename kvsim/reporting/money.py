@@ -45,9 +45,9 @@ COLUMNS = (
     Column("$/1M tokens", "cents"),
     Column("$/1,000 good requests", "cents"),
     Column("kW", "number"),
-    Column("kWh/month", "count"),
-    Column("electricity/month", "dollars"),
-    Column("CO2 kg/month", "count"),
+    Column("kWh a month", "count"),
+    Column("electricity a month", "dollars"),
+    Column("CO2 kg a month", "count"),
 )
 RENTED = "Rented prices include their electricity: energy is for information."
 

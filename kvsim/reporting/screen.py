@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvsim.reporting import money, trust
+from kvsim.planning.question import half_width
+from kvsim.reporting import money
 from kvsim.reporting.alternative import Alternative, needed
 from kvsim.reporting.document import Point, Summary, Tile, Tone
 from kvsim.reporting.forms import cents, dollars, fine_share, milliseconds, number, plain, share
@@ -72,9 +73,7 @@ def cost(run: Alternative, compared: Sequence[Alternative]) -> str:
 def risk(run: Alternative) -> str:
     """What may be wrong with the answer."""
     label = str(run.summary.get("cost_model"))
-    said = [
-        f"Iteration times are {label}, taken to be right within ±{trust.half_width(label):.0%}."
-    ]
+    said = [f"Iteration times are {label}, taken to be right within ±{half_width(label):.0%}."]
     if run.summary.get("overloaded"):
         said.append(
             "The deployment is OVERLOADED: its queue grows as long as the traffic goes on, so its "

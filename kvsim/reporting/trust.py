@@ -8,19 +8,27 @@ from typing import NamedTuple
 
 from kvsim.analysis.economics import HOURS_PER_MONTH
 from kvsim.errors import ConfigError
-from kvsim.planning.question import ASSUMED_CALIBRATION, CALIBRATION
 from kvsim.runs import RunResult
 
-FROM_PROFILE = re.compile(r"(measured|projected from)\s+\(?(?P<name>[^)]+)\)?")
+FROM_PROFILE = re.compile(r"(measured|projected from)\s+\(?(?P<name>[^),]+)")
 """Labels of times that were composed from a profile."""
 KINDS = {
     "analytic": "computed by a roofline from the GPU's data sheet and assumed efficiencies; nothing was "
     "measured for this deployment",
     "fixed": "a constant that the user has set",
     "fitted": "fitted to measured runs of that engine on one GPU",
-    "measured": "composed of kernels that were timed on this GPU; what an engine's host adds is not in it",
+    "measured": "composed of kernels that were timed on this GPU",
     "projected": "composed of kernels that were timed on another GPU, scaled by the bounds of both",
 }
+
+ADDED = {
+    ", vllm": "what that engine adds was fitted to measured runs of it",
+    ", host": "a constant that the user has set is added to each",
+    "extrapolated": "no kernel of the type that is called extrapolated was timed: such times follow from "
+    "those of the nearest type by bytes and FLOPs",
+}
+"""What parts of a label mean."""
+HOSTS = (", vllm", ", host")
 
 
 class Load(NamedTuple):
@@ -32,17 +40,17 @@ class Load(NamedTuple):
     """In an iteration."""
 
 
-def half_width(label: str) -> float:
-    """By how much times of this kind may be wrong, as a share."""
-    return CALIBRATION.get(label.partition(" ")[0], ASSUMED_CALIBRATION)
-
-
 def calibration(label: str, load: Load | None) -> list[str]:
     """Where times come from, within what they were measured, and whether the run stays there."""
     known = KINDS.get(label.partition(" ")[0])
-    said = [f"iteration times are {label}" + (f": {known}" if known else "")]
-    found = FROM_PROFILE.fullmatch(label)
-    return [*said, *_domain(found["name"], load)] if found else said
+    said = f"iteration times are {label}" + (f": {known}" if known else "")
+    found = FROM_PROFILE.match(label)
+    if found is None:
+        return [said]
+    said += "".join(f"; {text}" for part, text in ADDED.items() if part in label)
+    if not any(part in label for part in HOSTS):
+        said += "; what an engine's host adds is not in them"
+    return [said, *_domain(found["name"], load)]
 
 
 def _domain(name: str, load: Load | None) -> list[str]:

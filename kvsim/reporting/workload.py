@@ -49,7 +49,7 @@ def sentence(name: str, arrivals: Floats) -> str:
     than = "random (Poisson) arrivals" if kind != "about as" else "bursty as random arrivals"
     return (
         f"{name}: {count:,} requests in {span:,.0f} s, {count / span:,.3g} a second; {kind} {than} "
-        f"(the gaps between them vary by {spread:.2g} of their mean)."
+        f"(the gaps between them have a standard deviation of {spread:.2g} times their mean)."
     )
 
 

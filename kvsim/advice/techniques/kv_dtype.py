@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvsim.advice.comparison import Comparison
-from kvsim.advice.techniques.technique import Reason, Trial, memory_pressure
+from kvsim.advice.techniques.technique import Reason, Trial, memory_pressure, of_fewer_bits
 from kvsim.catalog import load_model
 from kvsim.layout import KVLayout
 from kvsim.scenario import Scenario
@@ -29,8 +29,7 @@ class KVDtype:
 
     def reason(self, seen: Comparison) -> Reason:
         """What the smaller cache changes; what it does to answers is not simulated."""
-        caution = "what it does to the quality of answers is not simulated"
-        pressure = memory_pressure(seen)
+        caution, pressure = of_fewer_bits(seen), memory_pressure(seen)
         if seen.verdict == "inert":
             return Reason(f"{pressure}, and reading them is little of an iteration; {caution}")
         return Reason(f"a token has fewer bytes to be held and read; {pressure}; {caution}")

@@ -56,6 +56,13 @@ def share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
+def of_fewer_bits(seen: Comparison) -> str:
+    """What replays of a narrower type leave open."""
+    open_ = "what it does to the quality of answers is not simulated"
+    times = str((seen.with_it.summary or {}).get("cost_model"))
+    return f"{open_}; its times are {times}" if "extrapolated" in times else open_
+
+
 def memory_pressure(seen: Comparison) -> str:
     """How full the memory was without the technique."""
     peak, stopped = seen.before("peak_kv_cache_usage"), seen.before("num_preemptions")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvsim.advice.comparison import Comparison
-from kvsim.advice.techniques.technique import Reason, Trial
+from kvsim.advice.techniques.technique import Reason, Trial, of_fewer_bits
 from kvsim.catalog import load_model
 from kvsim.catalog.model import weight_bits
 from kvsim.scenario import Scenario
@@ -29,7 +29,7 @@ class WeightDtype:
 
     def reason(self, seen: Comparison) -> Reason:
         """What a decoding step has to read; what it does to answers is not simulated."""
-        caution = "what it does to the quality of answers is not simulated"
+        caution = of_fewer_bits(seen)
         if seen.verdict == "inert":
             return Reason(f"reading the weights is too little of an iteration; {caution}")
         return Reason(f"every iteration reads all weights, now fewer bytes; {caution}")
