@@ -95,6 +95,19 @@ def test_the_first_difference_is_named_and_explained(recording: Path) -> None:
     assert f"cached is 12345 in the engine and {mismatch.kvsim} here" in mismatch.explanation
 
 
+def test_a_recording_without_prefix_caching_is_replayed_without(recording: Path) -> None:
+    content = json.loads(gzip.decompress(recording.read_bytes()))
+    content["meta"]["prefix_caching"] = False
+    recording.write_text(json.dumps(content))
+    engine = engine_of(content, recording)
+    requests = list(recorded_requests(recording, content["requests"], beside(recording, None)))
+    found = decide(requests, engine, leaps=True).requests
+    assert {decisions[3] for decisions in found.values()} == {0}
+    content["meta"]["prefix_caching"] = "no"
+    with pytest.raises(TraceError, match="prefix_caching is 'no'; accepted: true, false"):
+        engine_of(content, recording)
+
+
 def test_a_recording_with_a_field_that_is_no_number_is_refused_by_name(recording: Path) -> None:
     spoil(recording, {"finish_us": "soon"})
     with pytest.raises(TraceError, match=r"requests\[3\]\.finish_us is 'soon'; accepted"):
@@ -121,6 +134,14 @@ def test_a_missing_workload_is_asked_for(recording: Path) -> None:
         (b"[]", "holds a list"),
         (b"{}", "meta.num_blocks is None"),
         (b"\x1f\x8b\x08\x00", "gzip|recording"),
+        (
+            b'{"meta": {"capacity_tokens": 5, "page_size": 0}, "rows": [[0, 1, 1, 0, 1, 2]]}',
+            "meta.page_size is 0; accepted: a whole number from 1",
+        ),
+        (
+            b'{"meta": {"num_blocks": 9, "block_size": 0}, "requests": []}',
+            "meta.block_size is 0; accepted: a whole number from 1",
+        ),
         (
             b'{"meta": {"capacity_tokens": 5, "page_size": 1}, "rows": []}',
             "rows is missing or empty",

@@ -64,7 +64,8 @@ def replay_sequential(
 def check_radix(recording: Mapping[str, Any], path: Path, workload: Path | None) -> Verdict:
     """Drive a tree as the recorded one was driven and compare every row."""
     meta = recording.get("meta")
-    capacity, page = (number(path, "meta", meta, key) for key in ("capacity_tokens", "page_size"))
+    capacity = number(path, "meta", meta, "capacity_tokens")
+    page = number(path, "meta", meta, "page_size", least=1)
     recorded = rows(path, recording, "rows")
     fields = recording.get("fields")
     if fields != ["row", "prompt", "output", "hit", "inserted", "resident_after"]:

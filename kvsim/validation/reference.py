@@ -53,11 +53,13 @@ def load_reference(path: Path) -> dict[str, Any]:
     return recording
 
 
-def number(path: Path, where: str, table: object, field: str) -> int:
-    """A whole number from 0 of a recording."""
+def number(path: Path, where: str, table: object, field: str, *, least: int = 0) -> int:
+    """A whole number of a recording, ``least`` or more."""
     value = table.get(field) if isinstance(table, Mapping) else None
-    if type(value) is not int or value < 0:
-        raise TraceError(f"{path}: {where}.{field} is {value!r}; accepted: a whole number from 0")
+    if type(value) is not int or value < least:
+        raise TraceError(
+            f"{path}: {where}.{field} is {value!r}; accepted: a whole number from {least}"
+        )
     return value
 
 

@@ -39,6 +39,7 @@ class Engine(NamedTuple):
     max_num_batched_tokens: int
     max_num_seqs: int
     step_us: int
+    prefix_caching: bool = True
 
 
 class Iteration(NamedTuple):
@@ -104,8 +105,13 @@ def check_scheduler(
 
 def engine_of(recording: Mapping[str, Any], path: Path) -> Engine:
     """The engine that a recording was made with."""
-    meta = recording.get("meta")
-    return Engine(*(number(path, "meta", meta, field) for field in Engine._fields))
+    meta = recording.get("meta") or {}
+    *numbers, cached = Engine._fields
+    values = {field: number(path, "meta", meta, field, least=1) for field in numbers}
+    caching = meta.get(cached, True)
+    if type(caching) is not bool:
+        raise TraceError(f"{path}: meta.{cached} is {caching!r}; accepted: true, false")
+    return Engine(**values, prefix_caching=caching)
 
 
 def _decisions(path: Path, index: int, row: object) -> Decisions:
@@ -125,7 +131,9 @@ def recorded_requests(path: Path, table: list[Any], workload: Path) -> Iterator[
 
 def decide(requests: Iterable[Request], engine: Engine, *, leaps: bool) -> Decided:
     """What kvsim decides for the requests on the engine of a recording."""
-    allocator = Paged(engine.num_blocks, block_size=engine.block_size)
+    allocator = Paged(
+        engine.num_blocks, block_size=engine.block_size, prefix_caching=engine.prefix_caching
+    )
     scheduler = Chunked(
         allocator,
         max_num_seqs=engine.max_num_seqs,
