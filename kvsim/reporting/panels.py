@@ -111,12 +111,14 @@ def _tick(axis: Axis) -> Callable[[float, object], str]:
 
 def _from_zero(axes: Axes, chart: Curves) -> None:
     if not chart.y.logarithmic:
-        highest = max((max(line.y, default=0.0) for line in chart.lines), default=0.0)
+        highest = max((y for line in chart.lines for y in line.y), default=0.0)
         axes.set_ylim(0, chart.y.most or max(highest * 1.1, 1e-9))
     if any(line.drawn == "area" for line in chart.lines):
         axes.margins(x=0)
     elif not chart.x.logarithmic:
-        axes.set_xlim(left=0)
+        # Room for the points that lie farthest out, however close together all of them are.
+        farthest = max((x for line in chart.lines for x in line.x), default=0.0)
+        axes.set_xlim(0, max(farthest * 1.05, axes.get_xlim()[1]))
 
 
 def draw_stack(axes: Axes, chart: Stack) -> None:
