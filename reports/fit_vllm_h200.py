@@ -27,6 +27,7 @@ from kvsim.validation.vllm_run import read_vllm_run
 
 STEPS = {
     "layer_overhead": 1e-6,
+    "expert_overhead": 1e-6,
     "sequence_overhead": 1e-6,
     "prompt_kernel": 0.01,
     "mixed_kernel": 0.01,

@@ -156,18 +156,22 @@ class Step(NamedTuple):
     predicted: float
 
 
+LATE = 4
+"""Iterations after idling whose records are late, and then catch up."""
+
+
 def steady(forced: Forced, recorded: Seq[Row], cost: CostModel, launches: Launches) -> list[Step]:
     """The iterations that a step-time model can be held against: those that the replay has right.
 
     The model's time is that of the GPU, or of launching it if that takes longer.
     """
     right = equal_rows(recorded, forced.rows)
-    known, found = forced.shapes[: len(recorded)], []
+    known, found, busy = forced.shapes[: len(recorded)], [], 0
     for i, (start, end, shape) in enumerate(known[1:-1], 1):
         before, after = known[i - 1], known[i + 1]
+        busy = busy + 1 if before[0] < before[1] == start < end else 0
         alike = kind(before[2]) == kind(shape) == kind(after[2])
-        undisturbed = right[i] and i not in forced.disturbed
-        if alike and before[1] == start < end and undisturbed:
+        if busy >= LATE and alike and right[i] and i not in forced.disturbed:
             model = max(cost.time(shape), launches.time(shape))
             found.append(Step(shape, (end - start) / PICOSECONDS, model / PICOSECONDS))
     return found
