@@ -32,7 +32,7 @@ from tests.test_exact_replay import COSTS, on_boundaries
 
 @pytest.mark.parametrize("scheduler", sorted(SCHEDULERS))
 @pytest.mark.parametrize("allocator", sorted(ALLOCATORS))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=45, deadline=None)
 @given(
     requests=request_lists(40, 30),
     slots=st.integers(16, 160),
