@@ -81,7 +81,7 @@ def test_small_blocks_make_swapping_slow_and_leave_recomputing_as_it_is() -> Non
     assert len(set(times["recompute"].values())) == 1
     both = list(times["swap out and in"].values())
     assert both == sorted(both, reverse=True)
-    assert both[0] > 5 * times["recompute"][1] > 5 * both[-1]
+    assert both[0] > 3 * times["recompute"][1] > 3 * both[-1]
     assert max(ratio(times).values()) <= 120, "PagedAttention, section 7.3"
 
 

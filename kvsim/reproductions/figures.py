@@ -13,6 +13,8 @@ from kvsim.plots import BLUE, GREEN, ORANGE
 from kvsim.reproductions.findings import Bars, Lines
 
 COLOURS = (BLUE, ORANGE, "#cc79a7", "#999999", GREEN, "#56b4e9", "#d55e00", "#000000")
+MOST_TICKS = 9
+"""Places on the x axis that are named each."""
 STYLE = {
     "font.size": 10,
     "axes.spines.right": False,
@@ -48,15 +50,23 @@ def draw_bars(axes: Axes, chart: Bars) -> None:
         left = [start + value for start, value in zip(left, values, strict=True)]
     axes.invert_yaxis()
     axes.set_xlabel(chart.unit)
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    if len(chart.parts) > 1:
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
 
 
 def draw_lines(axes: Axes, chart: Lines) -> None:
-    """Curves with their points."""
+    """Curves with their points; the first are the widest, so that none hides another."""
+    width = 1.5 + 0.6 * len(chart.curves)
     for colour, (name, points) in zip(COLOURS, chart.curves.items(), strict=False):
-        axes.plot(*zip(*points, strict=True), "o-", color=colour, label=name, markersize=3.5)
+        width -= 0.6
+        x, y = zip(*points, strict=True)
+        axes.plot(x, y, "o-", color=colour, label=name, linewidth=width, markersize=2 + width)
     if chart.log:
         axes.set_xscale("log", base=2)
+    places = sorted({x for points in chart.curves.values() for x, _ in points})
+    if len(places) <= MOST_TICKS:
+        axes.set_xticks(places, [f"{x:,g}" for x in places])
+        axes.minorticks_off()
     axes.set_ylim(bottom=0)
     axes.set_xlabel(chart.x)
     axes.set_ylabel(chart.y)
