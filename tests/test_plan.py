@@ -590,6 +590,12 @@ def test_the_command_prints_a_plan_as_json(
         (["--capex", "l4=9000"], 2, "no --capex for H200"),
         (["--request-rate", "inf"], 2, "all requests arrive at once"),
         (["--gpu-price", "free"], 2, "--gpu-price free"),
+        (["--years", "3"], 2, "mean nothing without --capex"),
+        (["--staff", "900"], 2, "mean nothing without --capex"),
+        (["--capex", "9000", "--years", "0"], 2, "--years 0"),
+        (["--commitment", ""], 2, "--commitment is empty"),
+        (["--region", " "], 2, "--region is empty"),
+        (["--as-of", "2020-01-01"], 2, "in the catalog by 2020-01-01; known: "),
         (["--as-of", "yesterday"], 2, "--as-of yesterday"),
     ],
 )

@@ -110,11 +110,15 @@ class Money:
     capex: Annotated[
         list[str] | None, priced(help="Own the GPUs: dollars for one, or h200=31000. Repeatable.")
     ] = None
-    years: Annotated[float, priced(help="Years of depreciation of owned GPUs.")] = 4.0
+    years: Annotated[
+        float | None, priced(help="Years of depreciation of owned GPUs; without, 4.")
+    ] = None
     owned_utilisation: Annotated[
-        float, priced(help="Share of time that owned GPUs serve this workload.")
-    ] = 1.0
-    staff: Annotated[float, priced(help="Staff and other cost, dollars per GPU and year.")] = 0.0
+        float | None, priced(help="Share of time that owned GPUs serve this workload; without, 1.")
+    ] = None
+    staff: Annotated[
+        float | None, priced(help="Staff and other cost of owned GPUs, dollars per GPU and year.")
+    ] = None
 
     @property
     def preference(self) -> Preference:
@@ -143,10 +147,19 @@ class Money:
         from kvsim.planning.prices import read_amount
         from kvsim.planning.question import Owned
 
+        given = {
+            "years": self.years,
+            "utilisation": self.owned_utilisation,
+            "staff_usd_per_gpu_year": self.staff,
+        }
+        said = {name: value for name, value in given.items() if value is not None}
         if not self.capex:
+            if said:
+                raise ConfigError(
+                    "--years, --owned-utilisation and --staff mean nothing without --capex"
+                )
             return None
-        paid = tuple(read_amount("--capex", text) for text in self.capex)
-        return Owned(paid, self.years, self.owned_utilisation, self.staff)
+        return Owned(tuple(read_amount("--capex", text) for text in self.capex), **said)
 
     @property
     def day(self) -> date:

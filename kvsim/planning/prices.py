@@ -41,6 +41,11 @@ class Preference:
     gpu_prices: tuple[tuple[str | None, float], ...] = ()
     """Dollars per GPU and hour by GPU of the catalog (None: any), instead of any list."""
 
+    def __post_init__(self) -> None:
+        for flag, name in (("--commitment", self.commitment), ("--region", self.region)):
+            if name is not None and not name.strip():
+                raise ConfigError(f"{flag} is empty; accepted: as in on-demand, us-east-1")
+
     def said(self, gpu: Gpu) -> float | None:
         """What the user says the GPU costs; the most specific, then the last one said."""
         known = dict(self.gpu_prices)
@@ -73,7 +78,9 @@ def quote(gpu: Gpu, preference: Preference, today: date = date.max) -> Quote:
     kind = [price for price in listed if _fits(price, preference)]
     fitting = [price for price in kind if (day(price) or date.min) <= today]
     if not fitting:
-        raise ConfigError(_missing(gpu, kind or listed, preference, where))
+        # Of that kind there are some, but of later days.
+        known = f"{where} by {today}" if kind else where
+        raise ConfigError(_missing(gpu, kind or listed, preference, known))
     if preference.file is not None:
         return _quoted(newest(fitting), f"from {where}")
     provider = preference.provider or USUAL
