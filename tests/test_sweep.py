@@ -237,6 +237,7 @@ def test_a_dry_run_lists_the_configurations_and_writes_nothing(capsys, spec, tmp
     printed = output(capsys, spec, "--dry-run", "--out", "out")
     assert "8 configurations" in printed
     assert "contiguous(fit=best)" in printed
+    assert output(capsys, "run", spec, "--dry-run") == printed
     assert sorted(tmp_path.iterdir()) == before
 
 

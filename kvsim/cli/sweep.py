@@ -30,11 +30,12 @@ Format = Annotated[Output, typer.Option("--format", help="Format of the output."
 
 
 class SweepGroup(TyperGroup):
-    """``kvsim sweep SPEC`` runs it; only ``show`` is called by its name."""
+    """``kvsim sweep SPEC`` runs it, as ``kvsim sweep run SPEC`` does."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments, with the command that is meant."""
-        return super().parse_args(ctx, args if args[:1] == ["show"] else ["run", *args])
+        named = args[:1] in (["run"], ["show"])
+        return super().parse_args(ctx, args if named else ["run", *args])
 
 
 app = typer.Typer(cls=SweepGroup, add_completion=False)
