@@ -41,17 +41,19 @@ def load(seed: int) -> Load:
     arrival, requests = 0, []
     for row in range(draw.randint(4, 24)):
         arrival += draw.choice([0, 0, 0, 3, 40, 400])
-        ids = [draw.randint(1, 2) for _ in range(draw.randint(0, 40 // width))]
+        ids = [draw.randint(1, 2)] * draw.randint(0, 60 // width)
+        ids += [draw.randint(1, 2) for _ in range(draw.randint(0, 12 // width))]
         prompt = max(1, len(ids) * width + draw.randint(1 - width, 9))
         answer = draw.randint(1, longest)
         requests.append(Request(row, arrival / 1000, prompt, answer, ids or None, width))
     limits = Limits(
-        slots=draw.randint(60, 260) + longest,
+        slots=draw.randint(70, 200) + longest,
         page=page,
         seats=draw.choice([2, 4, 8, 30]),
         chunk=draw.choice([8, 20, 60, 200]),
-        allowed=draw.choice([1, longest, longest, 2 * longest, 10_000]),
-        conservativeness=draw.choice([0.0, 0.2, 0.5, 1.0, 2.0]),
+        allowed=draw.choice([1, 5, longest, 2 * longest, 10_000]),
+        conservativeness=draw.choice([0.0, 0.0, 0.2, 1.0, 2.0]),
+        policy=draw.choice(["fcfs", "lpm", "hrrn"]),
     )
     return Load(requests, limits)
 
@@ -67,6 +69,7 @@ def test_every_decision_is_that_of_the_plain_loop() -> None:
             max_num_batched_tokens=limits.chunk,
             max_new_tokens=limits.allowed,
             schedule_conservativeness=limits.conservativeness,
+            schedule_policy=limits.policy,  # type: ignore[arg-type]
             leaps=seed % 2 == 0,
         )
         log = replay(requests, engine, memory, COST, check=True)
@@ -77,7 +80,7 @@ def test_every_decision_is_that_of_the_plain_loop() -> None:
         retractions += engine.preemptions
         evictions += memory.evictions
         chunks += sum(r.prompt_tokens > limits.chunk for r in requests)
-    assert min(retractions, evictions, chunks) > 200
+    assert min(retractions, evictions, chunks) > 100
 
 
 # Rule by rule.
@@ -86,7 +89,7 @@ def test_every_decision_is_that_of_the_plain_loop() -> None:
 class Driven:
     """An engine that is driven by hand, one iteration a tick."""
 
-    def __init__(self, slots: int, *, page: int = 1, **options: int | float) -> None:
+    def __init__(self, slots: int, *, page: int = 1, **options: int | float | str) -> None:
         self.memory = Radix(slots, page_size=page)
         self.engine = PrefillFirst(self.memory, leaps=False, **options)  # type: ignore[arg-type]
         self.now = 0
@@ -259,6 +262,65 @@ def test_a_request_whose_allowance_exceeds_the_pool_runs_alone() -> None:
     assert admitted(first, second) == [True, False]
     driven.step()
     assert admitted(second) == [True]
+
+
+# Orders.
+
+
+def waiting_for(policy: str, cached: list[int]) -> Driven:
+    """An engine of one seat that decodes, with the ids of a prompt cached."""
+    driven = Driven(4000, max_num_seqs=1, max_new_tokens=20, schedule_policy=policy)
+    driven.ask(4 * len(cached), 1, cached)
+    driven.step()
+    driven.ask(1, 4)
+    driven.step()
+    return driven
+
+
+def served_first(driven: Driven, *sequences: Sequence) -> Sequence:
+    while not any(admitted(*sequences)):
+        driven.step()
+    return next(one for one in sequences if one.scheduled is not None)
+
+
+def test_the_longest_prefix_match_goes_first() -> None:
+    cached = [*range(100, 120)]
+    for policy, first in (("fcfs", 0), ("lpm", 1)):
+        driven = waiting_for(policy, cached)
+        asked = [driven.ask(90, ids=[7] * 20), driven.ask(90, ids=cached)]
+        assert served_first(driven, *asked) is asked[first]
+
+
+def test_a_queue_of_more_than_128_is_not_sorted() -> None:
+    cached = [*range(100, 120)]
+    for others, first in ((126, 1), (127, 0)):
+        driven = waiting_for("lpm", cached)
+        asked = [
+            driven.ask(90),
+            driven.ask(90, ids=cached),
+            *(driven.ask(9) for _ in range(others)),
+        ]
+        assert served_first(driven, *asked) is asked[first]
+
+
+def test_of_those_that_share_a_prefix_nobody_has_one_computes_it_and_others_wait() -> None:
+    driven = Driven(4000, max_num_seqs=3, max_new_tokens=20, schedule_policy="lpm")
+    same = [driven.ask(50, 4, [5] * 10) for _ in range(2)]
+    other = driven.ask(50, 4, [6] * 10)
+    batch = driven.step()
+    assert batch is not None
+    assert [one for one, _ in batch.prompts] == [same[0], other, same[1]]
+
+
+def test_the_highest_response_ratio_goes_first() -> None:
+    """A long prompt that came first lacks more than the short one has waited less."""
+    driven = waiting_for("hrrn", [9])
+    long = driven.ask(400)
+    driven.engine._order.computes(50)
+    short = driven.ask(10)
+    driven.engine._order.computes(10)
+    assert served_first(driven, long, short) is short
+    assert (60 / 400) < (10 / 10)
 
 
 # In a scenario.

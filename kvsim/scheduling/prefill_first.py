@@ -10,6 +10,7 @@ from kvsim.errors import ConfigError
 from kvsim.protocols import Allocator, Batch, Standing
 from kvsim.scheduling.chunked import UNBOUNDED
 from kvsim.scheduling.new_token_ratio import NewTokenRatio
+from kvsim.scheduling.orders import ORDERS, Policy
 from kvsim.scheduling.running import Running
 from kvsim.scheduling.victims.fewest_generated import FewestGenerated
 
@@ -20,7 +21,7 @@ MOST_EXPECTED = 4096
 class PrefillFirst:
     """Whoever waits and fits is computed, alone; only then do the running decode.
 
-    A prompt is admitted, in order of arrival, if its missing tokens, its whole allowance for an answer
+    A prompt is admitted, in the order of ``schedule_policy``, if its missing tokens, its whole allowance for an answer
     and one page are fewer than what is free or evictable, less a share (the new-token ratio) of what
     each running answer may still need. One that does not fit closes the batch until a sequence ends.
     A prompt longer than the budget is cut at a page, and nothing decodes before its last chunk is
@@ -33,7 +34,7 @@ class PrefillFirst:
     while others decode; a prompt gives way to the last answer.
     Source: SGLang 0.5.23 ``managers/schedule_policy.py`` (``PrefillAdder``), ``scheduler.py``
     (``get_next_batch_to_run``), ``schedule_batch.py`` (``retract_decode``); without overlap,
-    priorities or mixed chunks.
+    priorities or mixed chunks. Orders: :mod:`kvsim.scheduling.orders`.
     """
 
     widest = 1
@@ -47,6 +48,7 @@ class PrefillFirst:
         max_num_batched_tokens: int = 8192,
         max_new_tokens: int = 4096,
         schedule_conservativeness: float = 1.0,
+        schedule_policy: Policy = "fcfs",
         leaps: bool = True,
     ) -> None:
         page = getattr(allocator, "page_size", None) or getattr(allocator, "block_size", None) or 1
@@ -67,6 +69,7 @@ class PrefillFirst:
         self._longest_leap = UNBOUNDED if leaps else 1
         self._ratio = NewTokenRatio(schedule_conservativeness)
         self._victim = FewestGenerated()
+        self._order = ORDERS[schedule_policy]()
         self._clock = Running()
         self._waiting: deque[Sequence] = deque()
         self._running: dict[int, Sequence] = {}  # by order of admission
@@ -91,6 +94,7 @@ class PrefillFirst:
 
     def add(self, sequence: Sequence) -> None:
         """A request has arrived."""
+        self._order.arrives(sequence)
         self._waiting.append(sequence)
 
     def schedule(self, now: int) -> Batch | None:
@@ -105,6 +109,8 @@ class PrefillFirst:
     def _prefill(self, now: int) -> Batch | None:
         self._promised = 0
         prompts: list[tuple[Sequence, int]] = []
+        if self._waiting and (self._chunked is not None or not self._full):
+            self._waiting = self._order.sort(self._waiting, self._allocator.match)
         if self._chunked is not None:
             self._go_on(self._chunked, prompts)
         if self._waiting and not self._full:
@@ -168,6 +174,7 @@ class PrefillFirst:
     ) -> None:
         """A prompt that has room for ``tokens`` more is part of the batch."""
         prompts.append((sequence, tokens))
+        self._order.computes(tokens)
         whole = sequence.num_computed + tokens == sequence.num_tokens
         self._chunked = None if whole else sequence
         self._promised += self._page + (self._allowance(sequence.generated) if whole else 0)
@@ -253,7 +260,7 @@ class PrefillFirst:
         self._allocator.free(sequence, sequence.num_computed, finished=False)
         sequence.preempt()
         self.preemptions += 1
-        self._waiting.append(sequence)
+        self.add(sequence)
 
     # Completion.
 
@@ -311,4 +318,5 @@ def _shape(prompts: list[tuple[Sequence, int]]) -> BatchShape:
     tokens = sum(new for _, new in prompts)
     pairs = sum(new * one.num_computed + new * (new + 1) // 2 for one, new in prompts)
     sampled = sum(one.num_computed + new == one.num_tokens for one, new in prompts)
-    return BatchShape(0, 0, len(prompts), tokens, context, pairs, sampled)
+    longest = max((one.num_computed for one, _ in prompts), default=0)
+    return BatchShape(0, 0, len(prompts), tokens, context, pairs, sampled, prefill_longest=longest)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from math import inf
 
 from kvsim.core import BatchShape, Request, picoseconds
 from kvsim.protocols import CostModel
@@ -33,6 +34,8 @@ class Live:
     first_token: int | None = None
     cached: int = 0
     preemptions: int = 0
+    before: int = 0
+    """Prompt tokens that had been computed when it began to wait."""
 
 
 class Memory:
@@ -179,6 +182,7 @@ class Limits:
     chunk: int
     allowed: int
     conservativeness: float = 1.0
+    policy: str = "fcfs"
 
 
 class PlainSGLang:
@@ -196,7 +200,7 @@ class PlainSGLang:
         self.full = self.gone = False
         self.top = min(0.7 * limits.conservativeness, 1.0)
         self.reset()
-        self.retractions = 0
+        self.retractions = self.computed = 0
         self.seen: list[Seen] = []
 
     def reset(self) -> None:
@@ -213,13 +217,38 @@ class PlainSGLang:
         now = 0
         while self.pending or self.waiting or self.decoding or self.chunked:
             while self.pending and self.pending[0].arrival <= now:
-                self.waiting.append(self.pending.popleft())
+                self.wait(self.pending.popleft())
             if not (self.waiting or self.decoding or self.chunked):
                 self.reset()
                 now = self.pending[0].arrival
                 continue
             now = self.iterate(now)
         return self.seen
+
+    def wait(self, live: Live) -> None:
+        live.before = self.computed
+        self.waiting.append(live)
+
+    def sort(self) -> None:
+        """Order the queue by what is cached, and let one compute what several share."""
+        if self.limits.policy == "fcfs" or len(self.waiting) > 128:
+            return
+        first: list[list[Token]] = []
+        ranks: dict[Live, tuple[float, int]] = {}
+        for live in self.waiting:
+            _, hit = self.memory.follow(live.spelt[: live.known - 1], mark=False)
+            start = live.spelt[: live.known][:32]
+            later = hit <= 32 and len(start) == 32 and start in first
+            if hit <= 32 and not later:
+                first.append(start)
+            missing = live.request.prompt_tokens - hit
+            if self.limits.policy == "lpm":
+                rank = (float(-hit), 0)
+            else:
+                waited = self.computed - live.before
+                rank = (-waited / missing if missing > 0 else -inf, live.request.row)
+            ranks[live] = (inf, rank[1]) if later else rank
+        self.waiting.sort(key=ranks.__getitem__)
 
     def iterate(self, now: int) -> int:
         prompts = self.prefill(now)
@@ -243,11 +272,14 @@ class PlainSGLang:
         memory, page = self.memory, self.limits.page
         work: list[tuple[Live, int]] = []
         budget, promised = self.limits.chunk, 0
+        if self.waiting and (self.chunked or not self.full):
+            self.sort()
         if self.chunked is not None:
             live, left = self.chunked, int(max(0, self.remaining(0)))
             tokens = min(live.known - live.computed, budget, left or budget)
             if memory.extend(live, live.computed + tokens):
                 work.append((live, tokens))
+                self.computed += tokens
                 whole = live.computed + tokens == live.known
                 self.chunked = None if whole else live
                 promised += page + (self.allowance(live) if whole else 0)
@@ -277,6 +309,7 @@ class PlainSGLang:
             live.computed = hit
             memory.admit(live, tokens)
             work.append((live, tokens))
+            self.computed += tokens
             whole = tokens == missing
             self.chunked = None if whole else live
             promised += page + (self.allowance(live) if whole else 0)
@@ -330,7 +363,7 @@ class PlainSGLang:
         self.memory.release(victim, keep=prompt_only)
         victim.computed = 0
         victim.preemptions += 1
-        self.waiting.append(victim)
+        self.wait(victim)
 
     def shape_of(self, work: list[tuple[Live, int]]) -> BatchShape:
         return BatchShape(
@@ -341,6 +374,7 @@ class PlainSGLang:
             sum(live.computed for live, _ in work),
             sum(new * live.computed + new * (new + 1) // 2 for live, new in work),
             sum(live.computed + new == live.known for live, new in work),
+            prefill_longest=max((live.computed for live, _ in work), default=0),
         )
 
     def shape_of_decodes(self) -> BatchShape:
