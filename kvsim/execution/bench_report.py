@@ -21,58 +21,86 @@ NAMES = {
     "duration": ("duration, s", ""),
     "num_iterations": ("iterations", ""),
 }
+COUNTED = {
+    "num_preemptions": ("preemptions", ","),
+    "swapped_tokens": ("tokens swapped", ","),
+    "prefix_cache_hit_rate": ("prefix hits", ".1%"),
+}
+"""What is shown and not judged, and in which format."""
+BRIEFLY = {
+    "utilisation": ("KV used", 1, ".1%"),
+    "mean_batch": ("tokens an iteration", 1, ".1f"),
+    "output_throughput": ("output tokens/s", 1, ",.0f"),
+    "mean_ttft_ms": ("TTFT mean, s", 1e-3, ".2f"),
+    "mean_tpot_ms": ("TPOT mean, ms", 1, ".2f"),
+}
+"""What the project's README shows: label, factor and format."""
 Row = dict[str, Any]
 
 
 def markdown(report: Row) -> str:
     """The whole report."""
-    facts = "\n".join(f"- {name}: {value}" for name, value in report["provenance"].items())
+    kernels, compared, again = (report[part] for part in ("kernels", "allocators", "repeat"))
     parts = [
         "# Simulated and executed",
-        facts,
-        setting(report),
-        comparison(report["allocators"]),
-        steps(report["calibration"]),
-        verified(report["verified"]),
-        attention(report["attention"]),
-        copies(report["copies"]),
-        swaps(report["swaps"]),
+        provenance(report),
+        "## Four allocators, one workload",
+        setting(compared),
+        comparison(compared["rows"]),
+        steps(compared["calibration"]),
+        "## The same once more",
+        f"What another run makes of it. {overhead(again['calibration'])}{again.get('note', '')}",
+        comparison(again["rows"]),
+        verified([*report["verified"]["rows"], *report["swapped"]["rows"]]),
+        attention(kernels["attention"]),
+        copies(kernels["copies"]),
+        swaps(kernels["swaps"]),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def provenance(report: Row) -> str:
+    """Where each part's figures come from."""
+    facts = {part: found["provenance"] for part, found in report.items()}
+    head = ["part", *next(iter(facts.values()))]
+    return table(head, [[part, *found.values()] for part, found in facts.items()])
 
 
 def setting(report: Row) -> str:
     """What was run, in words."""
     setup, found = report["setup"], report["calibration"]
     return (
-        f"## Four allocators, one workload\n\n{setup['model']} in bfloat16 with random weights, "
+        f"{setup['model']} in bfloat16 with random weights, "
         f"{setup['requests']} requests at {setup['rate']:g} a second, prompts {setup['prefix_tokens']} "
         f"shared tokens + {setup['prompt']}, answers {setup['output']}; pool of {setup['blocks']:,} "
         f"blocks of 16, at most {setup['max_num_seqs']} sequences of {setup['max_model_len']:,} tokens, "
         f"2,048 tokens an iteration. The simulation takes its times from the shipped profile "
-        f"(`--cost-model hosted`) and one constant, {found['overhead'] * 1e3:.3f} ms that an iteration "
-        "takes beyond its operators: the median decode iteration of a run of another seed "
-        f"({found['iterations']:,} iterations, {found['seconds']:.1f} s). {found['host'] * 1e3:.3f} ms of "
-        "it the device waited for the host; the rest lies between kernels."
+        f"(`--cost-model hosted`) and one constant. {overhead(found)}"
+    )
+
+
+def overhead(found: Row) -> str:
+    """The constant, in words."""
+    return (
+        f"The constant is {found['overhead'] * 1e3:.3f} ms that an iteration takes beyond its operators: "
+        f"the median decode iteration of a run of another seed ({found['iterations']:,} iterations, "
+        f"{found['seconds']:.1f} s). {found['host'] * 1e3:.3f} ms of it the device waited for the host; "
+        "the rest lies between kernels."
     )
 
 
 def comparison(rows: Sequence[Row]) -> str:
     """Executed, simulated and the error of each metric, for every allocator."""
-    head = ["", *(f"{row['allocator']}{named(row['settings'])}" for row in rows)]
+    head = ["", *(row["case"] for row in rows)]
     lines = [
         [label, *(cell(row, metric, unit) for row in rows)]
         for metric, (label, unit) in NAMES.items()
     ]
-    lines.append(
-        ["preemptions", *(pair(row, "num_preemptions", lambda value: f"{value:,}") for row in rows)]
-    )
-    lines.append(
-        [
-            "prefix hits",
-            *(pair(row, "prefix_cache_hit_rate", lambda value: f"{value:.1%}") for row in rows),
-        ]
-    )
+    for metric, (label, form) in COUNTED.items():
+        lines.append([label, *(pair(row, metric, form) for row in rows)])
+    if all("host_ms" in row["executed"] for row in rows):
+        hosts = (f"{row['executed']['host_ms']:.3f} /" for row in rows)
+        lines.append(["device idle in an iteration, ms", *hosts])
     lines.append(["**median error**", *(f"**{row['median_error']:.1%}**" for row in rows)])
     every = [abs(error) for row in rows for error in row["errors"].values()]
     return (
@@ -82,9 +110,19 @@ def comparison(rows: Sequence[Row]) -> str:
     )
 
 
-def named(settings: Row) -> str:
-    """What an allocator reserves."""
-    return f" ({settings['reservation']})" if "reservation" in settings else ""
+def brief(rows: Iterable[Row]) -> str:
+    """The table of the project's README."""
+    labels = (label for label, _, _ in BRIEFLY.values())
+    lines = [
+        [
+            row["case"],
+            *(" / ".join(format(row[kind][metric] * factor, form) for kind in ("executed", "simulated"))
+              for metric, (_, factor, form) in BRIEFLY.items()),
+            f"{row['median_error']:.1%}",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return table(["configuration", *labels, "median error"], lines)
 
 
 def cell(row: Row, metric: str, unit: str) -> str:
@@ -94,9 +132,9 @@ def cell(row: Row, metric: str, unit: str) -> str:
     return " / ".join(values) + (f" ({error:+.1%})" if error is not None else "")
 
 
-def pair(row: Row, metric: str, form: Any) -> str:
-    """Both values of something that is not judged."""
-    return " / ".join(form(row[kind][metric] or 0) for kind in ("executed", "simulated"))
+def pair(row: Row, metric: str, form: str) -> str:
+    """Both values of something, in a format."""
+    return " / ".join(format(row[kind][metric] or 0, form) for kind in ("executed", "simulated"))
 
 
 def shown(value: float, unit: str) -> str:
@@ -120,13 +158,13 @@ def steps(found: Row) -> str:
 def verified(rows: Iterable[Row]) -> str:
     """How far outputs over managed memory are from those over contiguous memory."""
     lines = [
-        [r["allocator"], r["kv"], f"{r['sequences']:,}", f"{r['tokens']:,}", f"{r['largest_error']:.4f}",
-         f"{r['num_preemptions']:,}", f"{r['recomputed_tokens']:,}", f"{r['num_evictions']:,}",
-         f"{r['prefix_cache_hit_rate'] or 0:.1%}"]
+        [r["allocator"], r["kv"], r["preemption"], f"{r['sequences']:,}", f"{r['tokens']:,}",
+         f"{r['largest_error']:.4f}", f"{r['num_preemptions']:,}", f"{r['recomputed_tokens']:,}",
+         f"{r['swapped_tokens']:,}", f"{r['num_evictions']:,}", f"{r['prefix_cache_hit_rate'] or 0:.1%}"]
         for r in rows
     ]  # fmt: skip
-    head = ["allocator", "KV", "sequences", "outputs", "largest error", "preemptions", "recomputed",
-            "evictions", "hits"]  # fmt: skip
+    head = ["allocator", "KV", "preemption", "sequences", "outputs", "largest error", "preemptions",
+            "recomputed", "swapped", "evictions", "hits"]  # fmt: skip
     return (
         "## Outputs over managed memory\n\nLlama-3.2-1B in bfloat16, 40 requests, a quarter of them three "
         "samples and a quarter three beams, in a pool of 256 blocks of 16. Every output (what the output "
@@ -167,9 +205,10 @@ def swaps(rows: Iterable[Row]) -> str:
         for r in rows
     ]
     return (
-        "## Swapping\n\n256 MiB of scattered blocks of all 32 layers to pinned host memory and back: "
-        "with a copy for each layer's keys and values of each block, or gathered by one launch into a "
-        "copy in one piece.\n\n"
+        "## Copies to the host\n\n256 MiB of scattered blocks of all 32 layers to pinned host memory and back: "
+        "with a copy for each layer's keys and values of each block, gathered by one launch into a "
+        "copy in one piece, or by one launch that reads or writes the host's memory itself, which is how "
+        "executed runs swap.\n\n"
     ) + table(["block", "way", "blocks", "GB/s"], lines)
 
 

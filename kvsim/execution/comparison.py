@@ -1,7 +1,8 @@
-"""The four allocators on one workload, simulated and executed: what each says of the other."""
+"""The four allocators, and swapping, on one workload: simulated and executed, and how these differ."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +19,17 @@ from kvsim.simulation.silent import Silent
 from kvsim.workload import WorkloadSpec, generate, open_trace, write_trace
 from kvsim.workload.spec import PrefixTree
 
-ALLOCATORS: dict[str, dict[str, Any]] = {
-    "contiguous": {"reservation": "max"},
-    "buddy": {"reservation": "pow2"},
-    "paged": {},
-    "radix": {},
+CASES: dict[str, dict[str, Any]] = {
+    "contiguous (max)": {"allocator": "contiguous", "reservation": "max"},
+    "buddy (pow2)": {"allocator": "buddy", "reservation": "pow2"},
+    "paged": {"allocator": "paged"},
+    "radix": {"allocator": "radix"},
+    "paged, swapping": {
+        "allocator": "paged",
+        "preemption": {"name": "swap", "copies": "gathered"},
+    },
 }
-"""What is compared, with settings of its own."""
+"""What is compared, each with settings of its own."""
 METRICS = (
     "mean_kv_cache_usage",
     "utilisation",
@@ -41,6 +46,14 @@ METRICS = (
     "num_iterations",
 )
 """What is compared; the rest is in the runs."""
+COUNTS = (
+    "num_preemptions",
+    "swapped_tokens",
+    "prefix_cache_hit_rate",
+    "completed",
+    "busy_fraction",
+)
+"""What is shown and not judged."""
 Figures = dict[str, float]
 Log = Callable[[str], None]
 
@@ -176,21 +189,20 @@ def residuals(steps: Steps, model: Hosted) -> dict[str, Figures]:
 
 
 def compared(setup: Setup, overhead: float, folder: Path, log: Log) -> Iterator[dict[str, Any]]:
-    """Both runs of every allocator, with the error of each metric."""
+    """Both runs of every case, with the error of each metric."""
     trace = setup.write(folder / "workload.jsonl", setup.seed)
     hosted = {"cost_model": {"name": "hosted", "host": overhead}}
-    for allocator, own in ALLOCATORS.items():
-        given = {"allocator": allocator, **own}
-        executed = run(setup.scenario(executor=setup.executor, **given), trace, folder, "executed")
-        simulated = run(setup.scenario(**hosted, **given), trace, folder, "simulated")
+    for case, given in CASES.items():
+        kept = folder / "-".join(re.findall(r"\w+", case))
+        executed = run(setup.scenario(executor=setup.executor, **given), trace, kept, "executed")
+        simulated = run(setup.scenario(**hosted, **given), trace, kept, "simulated")
         errors = {
             name: simulated[name] / executed[name] - 1 for name in METRICS if executed.get(name)
         }
         middle = median(map(abs, errors.values()))
-        log(f"{allocator}: median error {middle:.1%}")
+        log(f"{case}: median error {middle:.1%}")
         yield {
-            "allocator": allocator,
-            "settings": own,
+            "case": case,
             "executed": executed,
             "simulated": simulated,
             "errors": errors,
@@ -200,13 +212,18 @@ def compared(setup: Setup, overhead: float, folder: Path, log: Log) -> Iterator[
 
 def run(scenario: Scenario, trace: str, folder: Path, kind: str) -> Figures:
     """One run, kept in a folder of its own, as figures."""
-    name = f"{scenario.allocator.name}-{kind}"
-    result = simulate(scenario, trace, out=folder / name, overwrite=True, name=name)
+    name = f"{folder.name}-{kind}"
+    result = simulate(scenario, trace, out=folder.with_name(name), overwrite=True, name=name)
     summary: Any = dict(result.summary)
     memory = summary["kv_memory"]
     figures: Figures = {key: summary[key] for key in METRICS if key in summary}
     figures["utilisation"] = memory["used"] / sum(memory.values())
     figures["mean_batch"] = summary["total_output_tokens"] / summary["num_iterations"]
-    for key in ("num_preemptions", "prefix_cache_hit_rate", "completed", "busy_fraction"):
+    for key in COUNTS:
         figures[key] = summary[key]
+    host: Any = result.manifest["host"]
+    device = host.get("executor", {}).get("device_seconds")
+    if device is not None:
+        busy = summary["busy_fraction"] * summary["duration"]
+        figures["host_ms"] = 1e3 * (busy - device) / summary["num_iterations"]
     return figures

@@ -134,12 +134,18 @@ class Engine:
         if not allocator.copies:
             return
         pairs = {target: source for source, target in allocator.copies}
-        targets, sources = torch.tensor(
-            [[*pairs], [*pairs.values()]], dtype=torch.int32, device=self.device
-        )
-        for planes in self.memory.copied():
-            self.operators.copy(planes, sources, targets)
+        self.copy([*pairs.values()], [*pairs])
         allocator.copies.clear()
+
+    def copy(self, sources: list[int], targets: list[int]) -> None:
+        """Copy blocks of all layers."""
+        ids = self.ids(sources), self.ids(targets)
+        for planes in self.memory.copied():
+            self.operators.copy(planes, *ids)
+
+    def ids(self, blocks: list[int]) -> Tensor:
+        """Blocks on the device, each list aligned alike, as kernels are compiled for an alignment."""
+        return torch.tensor(blocks, dtype=torch.int32).to(self.device)
 
     def _fork(self, parent: Sequence, child: Sequence, tokens: int) -> None:
         """The child has what its parent has, unless it comes back with an answer of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
@@ -43,6 +44,8 @@ class GraphedEngine(Engine):
 
     def prepare(self, most: int) -> None:
         """Capture steps of up to ``most`` sequences, and compile what the others need."""
+        gc.unfreeze()
+        gc.collect()  # an engine before this one, with its memory
         self.device_seconds = 0.0
         self._first, self._last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         self._pool = torch.cuda.graph_pool_handle()
@@ -59,9 +62,11 @@ class GraphedEngine(Engine):
             size: self._captured_mixed(size)
             for size in (Size(d, PROMPTS, t) for d in self._room for t in TOKENS)
         }
+        gc.freeze()  # what is there by now stays, and would be looked through in every collection
 
     def _compile(self) -> None:
-        """Launch steps of nobody's prompts."""
+        """Launch steps of nobody's prompts, and a copy of no block."""
+        self.copy([-1], [-1])
         for counts in MIXTURES:
             for longest in (max(counts), SHORT):
                 size = Size(1, len(counts), sum(counts))

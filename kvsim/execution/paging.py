@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kvsim.kernels.decode import decode
-from kvsim.kernels.move import copy_blocks, load, offload
+from kvsim.kernels.move import copy_blocks, gather_blocks, load, offload, scatter_blocks
 from kvsim.kernels.paged import PagedKV, empty_kv
 from kvsim.kernels.prefill import prefill
 from kvsim.kernels.timing import Spread, time_chain, time_launches
@@ -149,7 +149,7 @@ def copies() -> Iterator[Row]:
 
 
 def swaps() -> Iterator[Row]:
-    """Blocks to pinned host memory and back: each by a copy of its own, and gathered first."""
+    """Blocks to pinned host memory and back: each by a copy of its own, gathered first, or by a kernel."""
     for block_size in BLOCK_SIZES[1:]:
         kv = planes(block_size, 64 * 512)
         count = SWAPPED // kv[:, 0].nbytes
@@ -161,6 +161,8 @@ def swaps() -> Iterator[Row]:
             ("out, plane by plane", partial(one_by_one, kv, ids, host), 1),
             ("out, gathered", partial(offload, kv, blocks, staging, host), 5),
             ("in, gathered", partial(load, host, blocks, staging, kv), 5),
+            ("out, written by the kernel", partial(gather_blocks, kv, blocks, host), 5),
+            ("in, read by the kernel", partial(scatter_blocks, host, blocks, kv), 5),
         )
         for way, work, repeats in ways:
             seconds = elapsed(work, repeats)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain
 
-import numpy as np
 import torch
 
 from kvsim.core import Sequence
@@ -72,10 +70,11 @@ class Seats:
 
     def _update(self, changes: list[tuple[int, int, list[int]]]) -> None:
         """Write changed entries, all in one transfer."""
-        sizes = [len(blocks) for _, _, blocks in changes]
-        packed = np.empty((3, sum(sizes)), np.int32)
-        packed[0] = np.repeat([seat for seat, _, _ in changes], sizes)
-        packed[1] = np.concatenate([np.arange(at, at + len(b)) for _, at, b in changes])
-        packed[2] = np.fromiter(chain.from_iterable(b for _, _, b in changes), np.int32)
-        row, column, block = torch.from_numpy(packed).to(self._device, non_blocking=True)
-        self.tables[row.long(), column.long()] = block
+        places: list[int] = []
+        entries: list[int] = []
+        for seat, at, blocks in changes:
+            first = seat * self.tables.shape[1] + at
+            places += range(first, first + len(blocks))
+            entries += blocks
+        where, what = torch.tensor([places, entries]).to(self._device, non_blocking=True)
+        self.tables.view(-1).index_copy_(0, where, what.int())

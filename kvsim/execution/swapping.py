@@ -22,12 +22,20 @@ class HostMemory:
         self._moved = engine.memory.copied()
         self._rows = [pinned(planes, rows, engine.device) for planes in self._moved]
         self.free = list(reversed(range(rows)))
+        self._warm()
+
+    def _warm(self) -> None:
+        """Have compiled what moves blocks, by a block's trip here and back."""
+        if self.free:
+            rows = self.take([0])
+            self.bring(rows, [0])
+            self.free += rows
 
     @torch.inference_mode()
     def take(self, blocks: list[int]) -> list[int]:
         """Copy blocks here; returns their rows."""
         rows = [self.free.pop() for _ in blocks]
-        ids, places = self._ids(blocks, rows)
+        ids, places = self._engine.ids(blocks), self._engine.ids(rows)
         for planes, host in zip(self._moved, self._rows, strict=True):
             self._engine.operators.gather(planes, ids, host, places)
         return rows
@@ -35,12 +43,9 @@ class HostMemory:
     @torch.inference_mode()
     def bring(self, rows: list[int], blocks: list[int]) -> None:
         """Copy rows to blocks; they stay here as well."""
-        ids, places = self._ids(blocks, rows)
+        ids, places = self._engine.ids(blocks), self._engine.ids(rows)
         for planes, host in zip(self._moved, self._rows, strict=True):
             self._engine.operators.scatter(host, places, planes, ids)
-
-    def _ids(self, blocks: list[int], rows: list[int]) -> Tensor:
-        return torch.tensor([blocks, rows], dtype=torch.int32).to(self._engine.device)
 
 
 def pinned(planes: Tensor, rows: int, device: str) -> Tensor:
