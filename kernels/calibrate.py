@@ -67,7 +67,11 @@ def calibrate(
         )
     began = time.perf_counter()
     profile = started(out, catalog_name(gpu, device), scope, resume)
-    run = {"command": " ".join(["kvsim", *sys.argv[1:]]), **describe(device)}
+    run = {
+        "command": " ".join(["kvsim", *sys.argv[1:]]),
+        "options": {"scope": scope, "only": list(only), "resume": resume},
+        **describe(device),
+    }
     profile["runs"].append(run)
     if device == "cuda":
         compile_ahead(scope, [source.__name__ for source in families])
@@ -77,9 +81,15 @@ def calibrate(
         for name, gpus, size, timing in collectives(scope, out.parent):
             add(profile["tables"], name, (gpus,), size, timing)
     run["seconds"] = round(time.perf_counter() - began, 1)
-    profile["complete"] = True
+    profile["complete"] = not lacking(profile)
     save(profile, out)
     return profile
+
+
+def lacking(profile: Profile) -> list[str]:
+    """Families that no run of the profile has measured to their end."""
+    done = {name for run in profile["runs"] for name in run["clocks_mhz"]}
+    return [source.__name__ for source in SOURCES if source.__name__ not in done]
 
 
 def arena_of(device: str, scope: Scope) -> Arena:
@@ -114,7 +124,7 @@ def catalog_name(gpu: str | None, device: str) -> str:
 def started(out: Path, gpu: str, scope: Scope, resume: bool) -> Profile:
     """A new profile, or the unfinished one in ``out``."""
     if resume and out.exists():
-        return unfinished(out, gpu)
+        return unfinished(out, gpu, scope)
     return {
         "schema_version": SCHEMA_VERSION,
         "gpu": gpu,
@@ -129,8 +139,8 @@ def started(out: Path, gpu: str, scope: Scope, resume: bool) -> Profile:
     }
 
 
-def unfinished(out: Path, gpu: str) -> Profile:
-    """The profile in ``out``; ConfigError if it is none, or another GPU's."""
+def unfinished(out: Path, gpu: str, scope: Scope) -> Profile:
+    """The profile in ``out``; ConfigError if it is none, another GPU's, or of another scope."""
     try:
         profile: Profile = json.loads(out.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -138,7 +148,12 @@ def unfinished(out: Path, gpu: str) -> Profile:
     check_profile(profile, str(out))
     if profile["gpu"] != gpu:
         raise ConfigError(f"{out}: gpu is {profile['gpu']!r}: expected {gpu!r}, which is measured")
-    return {**profile, "complete": False}
+    if profile["scope"] != scope:
+        raise ConfigError(
+            f"{out}: scope is {profile['scope']!r}: expected {scope!r}, which is measured"
+        )
+    axes = profile["axes"] | {name: list(axes) for name, axes in AXES.items()}
+    return {**profile, "axes": axes, "complete": False}
 
 
 def describe(device: str) -> dict[str, Any]:

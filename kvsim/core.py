@@ -179,6 +179,8 @@ class BatchShape(NamedTuple):
     """Rows that go through the output head: decodes and prompts that complete."""
     context_squares: int = 0
     """Squares of what each decode reads, summed: how unequal they are."""
+    prefill_longest: int = 0
+    """Tokens in the cache of the prompt that has most; 0 stands for their mean."""
 
 
 class Match(NamedTuple):

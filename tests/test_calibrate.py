@@ -49,18 +49,21 @@ def test_a_file_that_holds_no_profile_is_not_gone_on_with(text: str, tmp_path: P
 
 @pytest.fixture(scope="module")
 def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A profile of next to nothing, by Triton's interpreter; twice, the second time resumed."""
+    """A profile of next to nothing, by Triton's interpreter; its ``part.json`` is gone on with."""
     pytest.importorskip("torch", reason="the gpu extra is not installed")
     pytest.importorskip("triton", reason="the gpu extra is not installed")
     path = tmp_path_factory.mktemp("calibration") / "tiny.json"
-    # The interpreter is chosen when Triton is imported, so this needs a process of its own.
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    for extra in ([], ["--resume"]):
-        command = [sys.executable, "-m", "kvsim", "calibrate", "--device", "cpu"]
-        subprocess.run(
-            [*command, "--out", str(path), *extra], env=environment, check=True, capture_output=True
-        )
+    calibrate_on_cpu(path, "--only", "machine", "--only", "few_rows")
+    path.with_name("part.json").write_text(path.read_text())
+    calibrate_on_cpu(path, "--resume")
     return path
+
+
+def calibrate_on_cpu(path: Path, *options: str) -> None:
+    """Run ``kvsim calibrate``: Triton's interpreter is chosen when Triton is imported, in a process."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "kvsim", "calibrate", "--device", "cpu", "--out", str(path)]
+    subprocess.run([*command, *options], env=environment, check=True, capture_output=True)
 
 
 def test_a_calibration_writes_a_profile_that_can_be_read(calibrated: Path) -> None:
@@ -72,9 +75,54 @@ def test_a_calibration_writes_a_profile_that_can_be_read(calibrated: Path) -> No
     assert {check.operator for check in checks(profile)} >= {"gemm", "decode_attention"}
 
 
+def test_a_calibration_says_what_it_was_asked_for(calibrated: Path) -> None:
+    runs = json.loads(calibrated.read_text())["runs"]
+    assert [run["options"]["resume"] for run in runs] == [False, True]
+    assert all(run["options"]["scope"] == "tiny" for run in runs)
+    assert [run["options"]["only"] for run in runs] == [["machine", "few_rows"], []]
+
+
+def test_a_profile_is_complete_once_every_family_was_measured(tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="the gpu extra is not installed")
+    from kvsim.kernels.calibrate import lacking, started
+    from kvsim.kernels.operators import SOURCES
+
+    path = tmp_path / "p.json"
+    profile = started(path, "cpu", "tiny", resume=False)
+    names = [source.__name__ for source in SOURCES]
+    done: list[str] = []
+    for name in names:
+        assert lacking(profile) == [other for other in names if other not in done]
+        profile["runs"].append({"clocks_mhz": {name: None}})
+        done.append(name)
+    assert not lacking(profile)
+
+
+def test_a_part_of_a_calibration_does_not_make_a_complete_profile(
+    calibrated: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part = calibrated.with_name("part.json")
+    assert not Profile(json.loads(part.read_text()), part.name).complete
+    assert run(["profile", "show", "--profile", str(part)]) == 0
+    printed = capsys.readouterr().out
+    assert "not complete" in printed
+    assert "tiny scope, machine, few_rows" in printed
+
+
+def test_a_profile_of_another_scope_is_not_gone_on_with(calibrated: Path) -> None:
+    from kvsim.kernels.calibrate import started
+
+    with pytest.raises(ConfigError, match="scope is 'tiny': expected 'full'"):
+        started(calibrated, "cpu", "full", resume=True)
+
+
 def test_a_resumed_calibration_measures_nothing_twice(calibrated: Path) -> None:
     data = json.loads(calibrated.read_text())
-    assert len(data["runs"]) == 2
+    part = json.loads(calibrated.with_name("part.json").read_text())
+    for name, table in part["tables"].items():
+        kept = {tuple(one["at"]): one for one in data["tables"][name]}
+        assert all(
+            kept[tuple(one["at"])]["median"][: len(one["x"])] == one["median"] for one in table
+        )
     for series in (one for table in data["tables"].values() for one in table):
         assert len(series["x"]) == len(set(series["x"]))
-    assert data["runs"][1]["seconds"] < data["runs"][0]["seconds"]

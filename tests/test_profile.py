@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from kvsim.costs.breakdown import breakdown
 from kvsim.costs.curves import Curve, Surface
 from kvsim.costs.matrices import layer_matrices
 from kvsim.costs.operators import SHIPPED, Profile, Table, isotonic, load_profile, shipped
+from kvsim.costs.skew import stretches
+from kvsim.costs.splits import SPREADS
 from kvsim.costs.weights import Products, blend, exponents
 from kvsim.errors import ConfigError
 from kvsim.layout import KVLayout
@@ -187,6 +190,96 @@ def test_one_more_sequence_as_long_never_takes_less_time(
     assert model.time(more) >= model.time(fewer)
 
 
+prompts = st.lists(
+    st.tuples(st.one_of(st.integers(1, 40), st.integers(1, 5000)), st.integers(0, 60_000)),
+    min_size=1,
+    max_size=6,
+)
+
+
+def together(chunks: list[tuple[int, int]]) -> BatchShape:
+    """Prompts in one step: new tokens of each, and its past."""
+    pairs = sum(new * past + new * (new + 1) // 2 for new, past in chunks)
+    total_new, total_past = (sum(column) for column in zip(*chunks, strict=True))
+    longest = max(past for _, past in chunks)
+    return BatchShape(
+        0, 0, len(chunks), total_new, total_past, pairs, len(chunks), prefill_longest=longest
+    )
+
+
+@given(
+    models,
+    prompts,
+    st.tuples(st.integers(1, 5000), st.integers(0, 60_000)),
+    st.integers(0, 3000),
+    st.integers(0, 3000),
+)
+def test_more_work_of_prompts_is_never_cheaper(
+    model: Measured, chunks: list[tuple[int, int]], another: tuple[int, int], new: int, past: int
+) -> None:
+    time = model.time(together(chunks))
+    rounding = sum(a + b for a, b in [*chunks, another]) + new + past  # a picosecond a token
+    assert model.time(together([*chunks, another])) + rounding >= time
+    longer = [(chunks[0][0] + new, chunks[0][1] + past), *chunks[1:]]
+    assert model.time(together(longer)) + rounding >= time
+
+
+# Unequal contexts.
+
+
+def decoding(*contexts: int) -> BatchShape:
+    """Sequences that decode on these contexts."""
+    squares = sum(context * context for context in contexts)
+    return BatchShape(len(contexts), sum(contexts), sampled=len(contexts), context_squares=squares)
+
+
+def test_unequal_contexts_take_longer_than_equal_ones_but_not_by_much() -> None:
+    for name in ("llama-3-8b", "deepseek-v3"):
+        model = MODELS[name]
+        equal = model.time(decoding(*[4000] * 32))
+        uneven = model.time(decoding(*[1000] * 16, *[7000] * 16))
+        skewed = model.time(decoding(*[2000] * 31, 66_000))
+        assert equal < uneven < skewed < 1.25 * equal
+        assert model.time(BatchShape(32, 128_000, sampled=32)) == equal
+
+
+@given(
+    models,
+    st.lists(st.integers(1, 60_000), min_size=2, max_size=40),
+    st.integers(1, 400),
+)
+def test_a_leap_of_unequal_decodes_is_the_sum_of_its_steps(
+    model: Measured, contexts: list[int], steps: int
+) -> None:
+    singles = (
+        model.time(decoding(*(context + step for context in contexts))) for step in range(steps)
+    )
+    assert model.time(decoding(*contexts), steps) == sum(singles)
+
+
+@given(st.lists(st.integers(1, 10_000), min_size=2, max_size=12), st.integers(1, 10**6))
+def test_a_leap_passes_few_bands_of_variation_and_each_step_is_in_its_own(
+    contexts: list[int], steps: int
+) -> None:
+    found = stretches(decoding(*contexts), steps)
+    assert sum(here for _, here in found) == steps
+    assert [place for place, _ in found] == sorted({place for place, _ in found}, reverse=True)
+    done = 0
+    for place, here in found:
+        for step in (done, done + here - 1):
+            grown = [context + step for context in contexts]
+            percent = 100 * statistics.pstdev(grown) / statistics.fmean(grown)
+            assert SPREADS[place] <= percent + 1e-6
+            assert place == len(SPREADS) - 1 or percent - 1e-6 <= SPREADS[place + 1]
+        done += here
+
+
+def test_a_step_taken_apart_has_its_unequal_contexts_and_several_prompts_in_its_attention() -> None:
+    model = MODELS["llama-3-8b"]
+    for shape in (decoding(500, 20_000), together([(512, 0), (100, 9000), (2000, 0)])):
+        assert breakdown(model, shape).total == pytest.approx(model.time(shape) / 1e9, rel=1e-4)
+
+
 @pytest.mark.parametrize("name", model_names())
 def test_every_model_of_the_catalog_can_be_composed(name: str) -> None:
     measured = Measured(KVLayout(load_model(name)), H200)
@@ -265,7 +358,7 @@ def test_a_chunk_of_2048_takes_about_50_ms_on_an_h200() -> None:
     assert MODELS["llama-3-8b"].time(chunk) / 1e9 == pytest.approx(50, rel=0.08)
 
 
-def test_several_prompts_cost_no_less_than_the_mean_one_and_no_more_than_one_long_one() -> None:
+def test_several_prompts_cost_more_than_one_of_them_and_less_than_one_long_one() -> None:
     model = MODELS["llama-3-8b"]
     one = BatchShape(0, 0, 1, 2048, 0, 2048 * 2049 // 2, 1)
     four = BatchShape(0, 0, 4, 2048, 0, 4 * 512 * 513 // 2, 1)
@@ -348,6 +441,9 @@ BREAK: dict[str, Callable[[dict[str, Any]], object]] = {
         median=[float("nan")] * len(data["tables"]["gemm"][0]["x"])
     ),
     "1 values": lambda data: data["tables"]["rope"][0]["at"].append(3),
+    "runs[0].options.only": lambda data: data["runs"][0].update(
+        options={"scope": "full", "only": "decodes", "resume": False}
+    ),
     "runs[0].date": lambda data: data["runs"][0].pop("date"),
     "clocks_mhz.decodes": lambda data: data["runs"][0]["clocks_mhz"].update(decodes="fast"),
     "axes.rope": lambda data: data["axes"].update(rope=[1, "tokens"]),
@@ -430,16 +526,41 @@ def test_a_profile_passes_its_check_by_its_errors_alone(
     assert "passes" in capsys.readouterr().out
 
 
-def test_a_check_says_what_it_does_not_count(
+KERNELS_EACH = {"prefill_attention", "moe", "moe_other"}
+
+
+def test_a_check_counts_every_held_out_shape_by_its_operator(
     raw: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["profile", "check", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    products = [one for name in ("gemm", "gemm_model") for one in raw["held_out"][name]]
-    padded = sum(x < 512 and x % 8 > 0 for one in products for x in one["x"])
-    assert found["with_padded"]["shapes"] - found["operators"][-1]["shapes"] == padded > 0
+    *rows, everything = json.loads(capsys.readouterr().out)["operators"]
+    timed = {
+        (name, *one["at"][name in KERNELS_EACH :], x)  # the faster of two kernels is one shape
+        for name, table in raw["held_out"].items()
+        for one in table
+        for x in one["x"]
+    }
+    assert everything["shapes"] == sum(row["shapes"] for row in rows) == len(timed)
+    assert {row["operator"] for row in rows} >= {
+        "gemm", "gemm fp8", "gemm_model", "moe", "moe_other", "prefill_attention", "block_copy",
+        "decode_attention", "decode_attention fp8", "decode_attention int8", "decode_mixed",
+        "mla_decode", "kv_write", "kv_write fp8", "host_to_device", "device_to_host",
+    }  # fmt: skip
     assert run(["profile", "check"]) == 0
-    assert f"not counted: {padded} products" in capsys.readouterr().out
+    assert f"all {everything['shapes']}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_no_held_out_shape_is_on_a_grid(raw: dict[str, Any]) -> None:
+    for name, table in raw["held_out"].items():
+        grid = {(*one["at"], x) for one in raw["tables"].get(name, []) for x in one["x"]}
+        assert not {(*one["at"], x) for one in table for x in one["x"]} & grid
+
+
+def test_products_in_fp8_take_whole_waves_of_tiles() -> None:
+    products = Products(load_profile("h200"), "fp8")
+    one, full, beyond = (products.at(1100, 8000, m).time for m in (1100, 1792, 1920))
+    assert full < 1.1 * one  # nine tiles by fourteen are one wave of 132 multiprocessors
+    assert beyond > 1.3 * full
 
 
 def test_a_profile_can_be_looked_at(capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,16 +58,25 @@ class Arena:
         key = (dtype, block_size, kv_heads, head_dim)
         if self._memory is None or self._memory[0] != key:
             self._memory = None
-            stored = torch.float8_e4m3fn if dtype == "fp8" else self.dtype
+            stored = {"fp8": torch.float8_e4m3fn, "int8": torch.int8}.get(dtype, self.dtype)
             block = 2 * block_size * kv_heads * head_dim * stored.itemsize
             blocks = max(16, self.kv_bytes // block // 16 * 16)
             kv = empty_kv(
-                blocks, block_size, kv_heads, head_dim, dtype=stored, device=str(self.device)
-            )
-            for part in (kv.k, kv.v):
-                fill(part, self.eighths if stored in EIGHT_BIT else self.numbers)
+                blocks, block_size, kv_heads, head_dim, dtype=stored,
+                token_scales=dtype == "int8", device=str(self.device),
+            )  # fmt: skip
+            self._fill(kv)
             self._memory = (key, kv)
         return self._memory[1]
+
+    def _fill(self, kv: PagedKV) -> None:
+        """Random rows; whole numbers of 8 bits come with a scale for each token and head."""
+        for part, scale in ((kv.k, kv.k_scale), (kv.v, kv.v_scale)):
+            if part.dtype == torch.int8 and scale is not None:
+                part.random_(-127, 128, generator=self.generator)
+                scale.fill_(1 / 64)
+            else:
+                repeat(part, self.eighths if part.dtype in EIGHT_BIT else self.numbers)
 
     def tables(self, num_blocks: int, batch: int, blocks: int, sets: int) -> list[Tensor]:
         """Block tables of scattered blocks, ``[batch, blocks]`` each; sets share no block if they can."""
@@ -79,8 +88,8 @@ class Arena:
         ]
 
 
-def fill(memory: Tensor, numbers: Tensor) -> None:
-    """Repeat numbers over memory."""
+def repeat(memory: Tensor, numbers: Tensor) -> None:
+    """Write numbers over memory, as often as they fit."""
     flat = memory.view(-1)
     for part in flat.split(numbers.numel()):
         part.copy_(numbers[: part.numel()])

@@ -23,14 +23,24 @@ FINE = (
 )  # fmt: skip
 """The same for few units, whose time turns on how their tiles share out among the processors."""
 FEW_UNITS = 8
+EIGHT_BIT_CONTEXTS = (
+    16, 128, 384, 640, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 65536,
+    131072,
+)  # fmt: skip
+"""Of 8-bit KV, whose tiles are twice as long; also between those that share out evenly."""
+EIGHT_BIT_UNITS = (
+    1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 80, 96, 128, 192, 256, 384, 512, 1024, 2048,
+)  # fmt: skip
 UNITS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 """Sequences times kv heads."""
 DECODES = (
     ("bf16", 16, 128, 4), ("bf16", 16, 128, 1), ("bf16", 16, 128, 8), ("bf16", 16, 128, 16),
     ("bf16", 16, 64, 8), ("bf16", 16, 256, 4), ("fp8", 16, 128, 4), ("fp8", 16, 128, 8),
-    ("bf16", 256, 128, 4),
+    ("bf16", 256, 128, 4), ("int8", 16, 128, 4), ("int8", 16, 128, 8),
 )  # fmt: skip
-"""KV dtype, block size, head dim, query heads a kv head."""
+"""KV dtype, block size, head dim, query heads a kv head; int8 has a scale for each token and head."""
+SPREADS, UNEVEN = (25, 50, 100, 200), (64, 128, 256, 512, 1024, 2048)
+"""Coefficients of variation of contexts, percent; sequences times kv heads of such batches."""
 MOST_DECODE = 2**32
 """Elements of KV (keys and values) that a timed decode reads at most; beyond, time is proportional."""
 NEW = (16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -50,7 +60,11 @@ MOST_PAIRS = 32 * 2048 * 132_000
 Chunk = Callable[[Arena, int, int, int, int], Work]
 """Work of a chunk: head dim, heads, new tokens, past."""
 LATENT, ROPE = 512, 64
-MLA_HEADS, MLA_BATCH = (16, 32, 128), (1, 4, 16, 64, 128, 256)
+LATENT_CONTEXTS = (*FINE[:2], 320, 512, 704, 896, 1024, 1472, *FINE[4:])
+"""A batch reads tiles of 64 tokens, whose share a processor has changes in steps."""
+MLA_HEADS, MLA_BATCH = (16, 32, 64, 128), (
+    1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256,
+)  # fmt: skip
 
 
 def sizes(units: int) -> tuple[int, int]:
@@ -62,6 +76,8 @@ def decodes(arena: Arena, scope: Scope, held_out: bool) -> Iterator[Series]:
     """Attention of decodes: paged, over unequal lengths, and MLA's."""
     if held_out:
         yield from random_decodes(arena, scope)
+        yield from random_mixed(arena, scope)
+        yield from random_latents(arena, scope)
     elif scope == "tiny":
         yield decode_series(arena, *DECODES[0], 2, 1, (16, 33))
         yield latent_series(arena, 16, 1, (16,))
@@ -71,17 +87,23 @@ def decodes(arena: Arena, scope: Scope, held_out: bool) -> Iterator[Series]:
 
 def decode_grid(arena: Arena, scope: Scope) -> Iterator[Series]:
     """Every kind of decode over its batches and contexts."""
-    for kind in DECODES[: 9 if scope == "full" else 2]:
-        few = kind[1] != 16 or kind[2] != 128
-        for units in thinned(UNITS[::2] if few else UNITS, scope, 3):
-            contexts = FINE if units <= FEW_UNITS and scope == "full" else thinned(CONTEXTS, scope)
+    for kind in DECODES if scope == "full" else DECODES[:2]:
+        few, eight = kind[1] != 16 or kind[2] != 128, kind[0] in ("fp8", "int8")
+        for units in thinned(UNITS[::2] if few else EIGHT_BIT_UNITS if eight else UNITS, scope, 3):
+            fine = EIGHT_BIT_CONTEXTS if eight else FINE if units <= FEW_UNITS else CONTEXTS
+            contexts = fine if scope == "full" else thinned(CONTEXTS, scope)
             yield decode_series(arena, *kind, *sizes(units), contexts)
-    for cv in (50, 100, 200) if scope == "full" else (100,):
-        for units in (64, 256, 1024):
-            yield mixed_series(arena, cv, *sizes(units))
+    for cv in thinned(SPREADS, scope, 3):
+        for units in thinned(UNEVEN, scope):
+            yield mixed_series(arena, cv, *sizes(units), (1024, 4096, 8192))
     for heads in thinned(MLA_HEADS, scope):
         for batch in thinned(MLA_BATCH, scope, 3):
-            yield latent_series(arena, heads, batch, thinned(CONTEXTS, scope))
+            yield latent_series(
+                arena, heads, batch, LATENT_CONTEXTS if scope == "full" else CONTEXTS[::2]
+            )
+    for cv in SPREADS if scope == "full" else ():
+        for heads, batch in ((16, 16), (16, 64), (16, 128), (128, 16), (128, 64), (128, 128)):
+            yield mixed_latents(arena, heads, cv, batch, (1024, 4096))
 
 
 def prompts(arena: Arena, scope: Scope, held_out: bool) -> Iterator[Series]:
@@ -101,15 +123,34 @@ def prompts(arena: Arena, scope: Scope, held_out: bool) -> Iterator[Series]:
 
 def random_decodes(arena: Arena, scope: Scope) -> Iterator[Series]:
     """Decodes off the grid, with head counts that the grid does not have."""
-    draw = np.random.default_rng(2)
     if scope == "tiny":
         yield decode_series(arena, "bf16", 16, 128, 4, 3, 2, (40,))
         return
-    for _ in range({"full": 60, "quick": 12}[scope]):
-        kv_heads, group = int(draw.choice([1, 2, 4, 8])), int(draw.choice([4, 8]))
-        batch, context = int(2 ** draw.uniform(0, 7.5)), int(2 ** draw.uniform(8, 15.5))
+    for dtype, seed, full, quick in (("bf16", 2, 60, 12), ("fp8", 11, 48, 6), ("int8", 12, 48, 0)):
+        draw = np.random.default_rng(seed)
+        for _ in range(full if scope == "full" else quick):
+            kv_heads, group = int(draw.choice([1, 2, 4, 8])), int(draw.choice([4, 8]))
+            batch, context = int(2 ** draw.uniform(0, 7.5)), int(2 ** draw.uniform(8, 15.5))
+            if batch * kv_heads * context * 256 <= MOST_DECODE:
+                yield decode_series(arena, dtype, 16, 128, group, batch, kv_heads, (context,))
+
+
+def random_mixed(arena: Arena, scope: Scope) -> Iterator[Series]:
+    """Decodes over unequal contexts, as unequal as no batch of the grid."""
+    draw = np.random.default_rng(13)
+    for _ in range({"full": 48, "quick": 6, "tiny": 0}[scope]):
+        cv, kv_heads = int(draw.uniform(20, 180)), int(draw.choice([2, 4, 8]))
+        batch, context = int(2 ** draw.uniform(3, 7.5)), int(2 ** draw.uniform(9, 13.5))
         if batch * kv_heads * context * 256 <= MOST_DECODE:
-            yield decode_series(arena, "bf16", 16, 128, group, batch, kv_heads, (context,))
+            yield mixed_series(arena, cv, batch, kv_heads, (context,))
+
+
+def random_latents(arena: Arena, scope: Scope) -> Iterator[Series]:
+    """MLA decodes off the grid."""
+    draw = np.random.default_rng(14)
+    for _ in range({"full": 48, "quick": 6, "tiny": 0}[scope]):
+        heads, batch = int(draw.choice(MLA_HEADS)), int(2 ** draw.uniform(0, 8))
+        yield latent_series(arena, heads, batch, (int(2 ** draw.uniform(8, 16.5)),))
 
 
 def random_prompts(arena: Arena, scope: Scope) -> Iterator[Series]:
@@ -118,7 +159,7 @@ def random_prompts(arena: Arena, scope: Scope) -> Iterator[Series]:
     if scope == "tiny":
         yield from chunk_series(arena, 128, 8, 20, (9,))
         return
-    for _ in range({"full": 40, "quick": 8}[scope]):
+    for _ in range({"full": 60, "quick": 8}[scope]):
         heads = int(draw.choice([8, 16, 32]))
         new, past = int(2 ** draw.uniform(6, 13)), int(draw.choice([0, 2 ** draw.uniform(9, 15.5)]))
         yield from chunk_series(arena, 128, heads, new, (past,))
@@ -160,18 +201,32 @@ def decode_work(
     return Work(lambda i: decode(q, kv, tables[i % sets], held), sets)
 
 
-def mixed_series(arena: Arena, cv: int, batch: int, kv_heads: int) -> Series:
-    """Unequal sequences, lognormal by their coefficient of variation ``cv`` %, over the mean context."""
-    sigma = float(np.sqrt(np.log1p((cv / 100) ** 2)))
-    shares = np.random.default_rng(4).lognormal(0, sigma, batch)
-    shares /= shares.sum()
+def mixed_series(
+    arena: Arena, cv: int, batch: int, kv_heads: int, contexts: tuple[int, ...]
+) -> Series:
+    """Unequal sequences, lognormal with a coefficient of variation of ``cv`` %, over mean contexts."""
+    shares = uneven(batch, cv / 100)
 
     def prepare(context: int) -> Work:
-        lengths = [max(1, round(share * batch * context)) for share in shares]
+        lengths = [max(1, round(share * context)) for share in shares]
         return decode_work(arena, ("bf16", 16, 128, 4, batch * kv_heads), kv_heads, lengths)
 
     at = ("bf16", 4, cv, batch * kv_heads)
-    return Series("decode_mixed", at, (1024, 4096, 8192), prepare)
+    return Series("decode_mixed", at, contexts, prepare)
+
+
+def uneven(count: int, variation: float) -> list[float]:
+    """Lognormal numbers of mean 1, as wide that these few vary as much as is asked for.
+
+    ``count`` numbers can vary by less than the root of ``count - 1``.
+    """
+    normal = np.random.default_rng(4).standard_normal(count)
+    low, high = 0.0, 50.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        found = np.exp(middle * (normal - normal.max()))
+        low, high = (low, middle) if found.std() > variation * found.mean() else (middle, high)
+    return [float(share) for share in found / found.mean()]
 
 
 def chunk_series(
@@ -225,19 +280,36 @@ def latent_series(arena: Arena, heads: int, batch: int, contexts: tuple[int, ...
     fitting = tuple(context for context in contexts if batch * width * context <= MOST_DECODE // 2)
 
     def prepare(context: int) -> Work:
-        cache = arena.memory("bf16", 16, 1, 512).k.view(-1)
-        blocks = cache.numel() // (16 * width) // 16 * 16
-        rows = cache[: blocks * 16 * width].view(blocks, 16, width)
-        sets = rotations(2 * batch * context * width)
-        tables = arena.tables(blocks, batch, -(-context // 16), sets)
-        q = arena.activations(batch, heads, width)
-        lengths = whole([context] * batch, arena)
-        scale = (128 + ROPE) ** -0.5
-        return Work(
-            lambda i: mla_decode(q, rows, tables[i % sets], lengths, rank=LATENT, scale=scale), sets
-        )
+        return latent_work(arena, heads, [context] * batch)
 
     return Series("mla_decode", ("bf16", heads, batch), fitting, prepare)
+
+
+def mixed_latents(
+    arena: Arena, heads: int, cv: int, batch: int, contexts: tuple[int, ...]
+) -> Series:
+    """The same over unequal sequences (see :func:`mixed_series`)."""
+    shares = uneven(batch, cv / 100)
+
+    def prepare(context: int) -> Work:
+        return latent_work(arena, heads, [max(1, round(share * context)) for share in shares])
+
+    return Series("mla_mixed", ("bf16", heads, cv, batch), contexts, prepare)
+
+
+def latent_work(arena: Arena, heads: int, lengths: list[int]) -> Work:
+    """MLA decode of sequences of any lengths."""
+    width, batch = LATENT + ROPE, len(lengths)
+    cache = arena.memory("bf16", 16, 1, 512).k.view(-1)
+    blocks = cache.numel() // (16 * width) // 16 * 16
+    rows = cache[: blocks * 16 * width].view(blocks, 16, width)
+    sets = rotations(2 * sum(lengths) * width)
+    tables = arena.tables(blocks, batch, -(-max(lengths) // 16), sets)
+    q, held = arena.activations(batch, heads, width), whole(lengths, arena)
+    scale = (128 + ROPE) ** -0.5
+    return Work(
+        lambda i: mla_decode(q, rows, tables[i % sets], held, rank=LATENT, scale=scale), sets
+    )
 
 
 def whole(values: list[int], arena: Arena) -> Tensor:

@@ -22,9 +22,9 @@ WIDTHS = {
     "rope": (1024, 1536, 2560, 3584, 5120, 7168, 10240),
     "silu_mul": (1024, 2048, 4096, 8192, 14336, 28672),
     "embedding": (1024, 2048, 4096, 8192),
-    "kv_write": (128, 256, 512, 1024, 2048, 4096),
+    "kv_write": (128, 256, 384, 512, 640, 1024, 1152, 2048, 2176, 4096),
 }
-"""Elements a token; for the norm also those just above a power of two, up to which its kernel pads."""
+"""Elements a token; also those just above a power of two, to which the kernels of norms and writes pad."""
 VOCABS, ROWS = (32000, 64000, 128256, 152064, 256000), (1, 4, 16, 64, 128, 256, 512, 1024)
 HEAD_DIM = 128
 
@@ -55,7 +55,7 @@ def grid(
         yield from ((width, thinned(counts, scope)) for width in thinned(widths, scope))
         return
     draw = np.random.default_rng(5)
-    for _ in range({"full": 6, "quick": 2, "tiny": 1}[scope]):
+    for _ in range({"full": 24, "quick": 2, "tiny": 1}[scope]):
         width = int(2 ** draw.uniform(np.log2(widths[0]), np.log2(widths[-1]))) // 128 * 128
         most = 4 if scope == "tiny" else counts[-1]
         yield width, (int(2 ** draw.uniform(0, np.log2(most))),)

@@ -30,15 +30,19 @@ K = (256, 512, 1024, 1536, 2048, 3072, 4096, 5120, 7168, 8192, 14336, 28672)
 HEAD_N, HEAD_K = (32768, 65536, 131072, 262144), (1024, 2048, 4096, 5120, 8192)
 """Output heads: as wide as a vocabulary, and only rows that sample."""
 HEAD_MANY = (512, 768, 1024)
-FP8_N = (512, 1024, 2048, 4096, 6144, 8192, 14336, 28672)
-FP8_K = (512, 1024, 2048, 4096, 8192, 14336)
+FP8_N = (512, 1024, 2048, 3072, 4096, 6144, 8192, 10240, 14336, 20480, 28672)
+FP8_K = (512, 1024, 2048, 3072, 4096, 6144, 8192, 14336)
 FP8_FEW, FP8_MANY = (
-    (1, 16, 64, 128, 256, 384),
-    (512, 768, 1024, 1536, 2048, 3072, 4096, 8192, 16384),
-)
-MODEL_FEW = (1, *range(8, 129, 8), *range(160, 512, 32))
+    (1, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448),
+    (
+        512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 3584, 4096, 6144, 8192, 16384,
+    ),
+)  # fmt: skip
+MODEL_FEW = (1, *range(8, 512, 8))
+"""A kernel is chosen anew every few rows, and two neighbours may differ by a third."""
 MODEL_MANY = (
-    *range(512, 2048, 64), *range(2048, 4096, 128), 4096, 5120, 6144, 7168, 8192, 10240, 12288, 16384,
+    *range(512, 1024, 32), *range(1024, 2048, 64), *range(2048, 4096, 128), *range(4096, 8192, 512),
+    8192, 10240, 12288, 16384,
 )  # fmt: skip
 MODEL_WEIGHTS = (
     (6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336), (24576, 4096), (4096, 12288),
@@ -64,9 +68,9 @@ class Pace(NamedTuple):
     heat: float
 
 
-COOL, HOT = Pace(8e-3, 1e-3), Pace(0.0, 8e-3)
+COOL, HOT = Pace(5e-3, 1e-3), Pace(0.0, 5e-3)
 """Without rest, one right after another, products of 256 to 512 rows came out a tenth slower."""
-ALONE = Pace(0.0, 0.25)
+ALONE = Pace(0.0, 0.15)
 """For a hot point whose neighbours in time are no products of its size."""
 
 
@@ -98,7 +102,8 @@ def grid(arena: Arena, scope: Scope, *, few: bool) -> Iterator[Series]:
     rows, pace = thinned(FEW if few else MANY, scope, 3), COOL if few else HOT
     for n in thinned(N, scope, 3):
         for k in thinned(K, scope, 3):
-            if n * k <= 28672 * 8192:
+            named = scope == "full" and (n, k) in MODEL_WEIGHTS
+            if n * k <= 28672 * 8192 and not named:
                 yield bf16(arena, n, k, rows, pace)
     if arena.device.type != "cuda":
         return
@@ -112,23 +117,22 @@ def grid(arena: Arena, scope: Scope, *, few: bool) -> Iterator[Series]:
 
 
 def random_shapes(arena: Arena, scope: Scope, *, few: bool) -> Iterator[Series]:
-    """Shapes off the grid: weights from 1,024 on, their sides multiples of 128, log-uniform.
-
-    Few rows are multiples of 8, to which engines pad their batches of decodes.
-    """
-    draw = np.random.default_rng(1 if few else 8)
-    low, high = (8, 9) if scope == "tiny" else (10, 14.5)
-    for _ in range({"full": 80, "quick": 12, "tiny": 1}[scope]):
-        n, k = (int(2 ** draw.uniform(low, high)) // 128 * 128 for _ in range(2))
-        m = int(2 ** (draw.uniform(3, 8.9) if few else draw.uniform(9, 13)))
-        yield bf16(arena, n, k, (m // 8 * 8 if few else m,), COOL if few else ALONE)
+    """Shapes off the grid: weights from 1,024 on, their sides multiples of 128, log-uniform."""
+    makers = [(bf16, 80, 1 if few else 8, 14.5), (fp8, 40, 21 if few else 28, 13.8)]
+    for make, count, seed, most in makers if arena.device.type == "cuda" else makers[:1]:
+        draw = np.random.default_rng(seed)
+        low, high = (8, 9) if scope == "tiny" else (10, most)
+        for _ in range({"full": count, "quick": 12, "tiny": 1}[scope]):
+            n, k = (int(2 ** draw.uniform(low, high)) // 128 * 128 for _ in range(2))
+            m = int(2 ** (draw.uniform(3, 8.9) if few else draw.uniform(9, 13)))
+            yield make(arena, n, k, (m,), COOL if few else ALONE)
 
 
 def random_rows(arena: Arena, scope: Scope, *, few: bool) -> Iterator[Series]:
     """Weights of models with numbers of rows that they were not timed with."""
     draw = np.random.default_rng(9 if few else 10)
     known = {*MODEL_FEW, *MODEL_MANY}
-    for _ in range(60 if scope == "full" else 0):
+    for _ in range(100 if scope == "full" else 0):
         n, k = MODEL_WEIGHTS[draw.integers(len(MODEL_WEIGHTS))]
         m = int(2 ** (draw.uniform(3, 8.9) if few else draw.uniform(9, 13)))
         if m not in known:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,8 +15,13 @@ from .arena import Arena
 from .series import Scope, Series, thinned
 from .timing import Timing, Work, event, summary
 
-COPY_BYTES = (2**12, 2**16, 2**18, 2**20, 2**22, 2**24, 2**26, 2**28)
-BLOCK_BYTES, BLOCKS = (2**12, 2**15, 2**16, 2**18), (1, 8, 64, 512)
+COPY_BYTES = (
+    2**12, 2**14, 2**16, 2**17, 2**18, 2**19, 2**20, 2**21, 2**22, 2**24, 2**26, 2**28,
+)  # fmt: skip
+COPIES = (1, 2, 4, 8, 16, 32, 64)
+MOST_COPIED = 2**28
+BLOCK_BYTES = (2**12, 2**13, 2**14, 2**15, 2**16, 2**17, 2**18)
+BLOCKS = (1, 8, 32, 64, 128, 256, 512)
 PEAK_BYTES = (2**28, 2**30, 2**32)
 SUSTAINED = ((8192, 8192, 8192), (2048, 28672, 4096), (2048, 4096, 14336))
 """m, n, k of products run for seconds on end."""
@@ -24,6 +30,8 @@ SUSTAINED = ((8192, 8192, 8192), (2048, 28672, 4096), (2048, 4096, 14336))
 def machine(arena: Arena, scope: Scope, held_out: bool) -> Iterator[Series]:
     """Everything about the machine that is timed point by point."""
     if held_out:
+        if arena.device.type == "cuda":
+            yield from random_copies(arena, scope)
         return
     yield from peaks(arena, scope)
     yield from block_copies(arena, scope)
@@ -52,18 +60,21 @@ def peaks(arena: Arena, scope: Scope) -> Iterator[Series]:
 def block_copies(arena: Arena, scope: Scope) -> Iterator[Series]:
     """Copy-on-write of scattered blocks by the kernel of this project."""
     for size in thinned(BLOCK_BYTES, scope):
+        yield Series("block_copy", (size,), thinned(BLOCKS, scope), block_pairs(arena, size))
 
-        def prepare(count: int, size: int = size) -> Work:
-            blocks = min(32768, arena.kv_bytes // 4 // size)
-            memory = torch.zeros((1, blocks, size // 8), dtype=torch.int64, device=arena.device)
-            order = torch.randperm(blocks, device=arena.device, generator=arena.generator)
-            pairs = [order[(torch.arange(2 * count, device=arena.device) + 2 * i * count) % blocks]
-                     for i in range(4)]  # fmt: skip
-            return Work(
-                lambda i: copy_blocks(memory, pairs[i % 4][:count], pairs[i % 4][count:]), 4
-            )
 
-        yield Series("block_copy", (size,), thinned(BLOCKS, scope), prepare)
+def block_pairs(arena: Arena, size: int) -> Callable[[int], Work]:
+    """Works that copy a number of blocks of ``size`` bytes onto as many others."""
+
+    def prepare(count: int) -> Work:
+        blocks = min(32768, arena.kv_bytes // 4 // size)
+        memory = torch.zeros((1, blocks, size // 8), dtype=torch.int64, device=arena.device)
+        order = torch.randperm(blocks, device=arena.device, generator=arena.generator)
+        pairs = [order[(torch.arange(2 * count, device=arena.device) + 2 * i * count) % blocks]
+                 for i in range(4)]  # fmt: skip
+        return Work(lambda i: copy_blocks(memory, pairs[i % 4][:count], pairs[i % 4][count:]), 4)
+
+    return prepare
 
 
 def launches(arena: Arena, scope: Scope) -> Iterator[Series]:
@@ -84,10 +95,23 @@ def launches(arena: Arena, scope: Scope) -> Iterator[Series]:
 
 def transfers(arena: Arena, scope: Scope) -> Iterator[Series]:
     """Copies between pinned host memory and the device: ``count`` of them, one behind the other."""
-    for count in (1, 16):
-        sizes = tuple(b for b in thinned(COPY_BYTES, scope) if b * count <= 2**28)
+    for count in thinned(COPIES, scope):
+        sizes = tuple(b for b in thinned(COPY_BYTES, scope) if b * count <= MOST_COPIED)
         for name in ("host_to_device", "device_to_host"):
             yield Series(name, (count,), sizes, copies(arena, name, count), graph=False)
+
+
+def random_copies(arena: Arena, scope: Scope) -> Iterator[Series]:
+    """Copies of blocks, and to and from the host, of sizes between those of the grid."""
+    draw = np.random.default_rng(15)
+    for _ in range({"full": 24, "quick": 3, "tiny": 0}[scope]):
+        size, count = int(2 ** draw.uniform(12, 18)) // 512 * 512, int(2 ** draw.uniform(0, 9))
+        yield Series("block_copy", (size,), (count,), block_pairs(arena, size))
+    for name in ("host_to_device", "device_to_host"):
+        for _ in range({"full": 24, "quick": 3, "tiny": 0}[scope]):
+            size, count = int(2 ** draw.uniform(12, 26)) // 512 * 512, int(2 ** draw.uniform(0, 6))
+            if size * count <= MOST_COPIED:
+                yield Series(name, (count,), (size,), copies(arena, name, count), graph=False)
 
 
 def copies(arena: Arena, name: str, count: int) -> Callable[[int], Work]:
@@ -97,10 +121,11 @@ def copies(arena: Arena, name: str, count: int) -> Callable[[int], Work]:
         host = torch.empty((count, size), dtype=torch.uint8, pin_memory=True)
         device = torch.empty((count, size), dtype=torch.uint8, device=arena.device)
         source, target = (host, device) if name == "host_to_device" else (device, host)
+        pieces = list(zip(target.unbind(), source.unbind(), strict=True))
 
         def launch(i: int) -> None:
-            for piece in range(count):
-                target[piece].copy_(source[piece], non_blocking=True)
+            for to, of in pieces:
+                to.copy_(of, non_blocking=True)
 
         return Work(launch)
 

@@ -25,7 +25,12 @@ LAYERS = (
     (8, 2, 4096, 3584), (32, 4, 2880, 2880), (16, 1, 5120, 2048), (128, 8, 4096, 384),
 )  # fmt: skip
 """Experts, experts a token, hidden size, width of an expert (on one GPU)."""
-TOKENS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+OTHERS = ((60, 4, 2048, 1408), (64, 8, 2048, 1024), (160, 6, 5120, 192), (16, 2, 4096, 1600))
+"""Layers that are not in the tables: how well others stand in for them."""
+TOKENS = (
+    1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1280, 1536, 2048,
+    3072, 4096, 6144, 8192,
+)  # fmt: skip
 ROUTINGS = 4
 """Draws of experts that a graph goes through."""
 
@@ -47,10 +52,13 @@ def moes(arena: Arena, scope: Scope, held_out: bool) -> Iterator[Series]:
         return
     draw = np.random.default_rng(6)
     for layer in LAYERS[: {"full": 8, "quick": 2, "tiny": 1}[scope]]:
-        tokens = thinned(TOKENS, scope, 3)
+        tokens = thinned(TOKENS, scope, 6)
         if held_out:
-            tokens = (int(2 ** draw.uniform(0, 13)),)
+            tokens = tuple(sorted({int(2 ** draw.uniform(0, 13)) for _ in range(3)}))
         yield from expert_layers(arena, *layer, tokens)
+    for layer in OTHERS if held_out and scope == "full" else ():
+        for series in expert_layers(arena, *layer, (2, 12, 100, 700, 5000)):
+            yield series._replace(operator="moe_other")
 
 
 def expert_layers(

@@ -18,6 +18,9 @@ import torch
 ROTATION = 192 * 2**20
 """Bytes that the rotating inputs of one graph take at least: over three times an H200's L2."""
 
+WARM = 0.02
+"""Seconds of launches before those that are timed with the host's part in them."""
+
 
 class Timing(NamedTuple):
     """Time of one launch over repeated measurements, microseconds."""
@@ -68,15 +71,17 @@ class Stopwatch:
         time.sleep(rest)
         for _ in range(min(400, int(heat / once))):
             graph.replay()
-        repeats = max(5, min(25, int(self._span / once)))
+        repeats = max(5, min(15, int(self._span / once)))
         return summary([1e6 * span / launches for span in self._replays(graph, repeats)])
 
-    def time_events(self, work: Work, repeats: int = 9) -> Timing:
+    def time_events(self, work: Work, repeats: int = 25) -> Timing:
         """Time one launch without a graph, launch overhead included."""
         if self.device.type != "cuda":
             return summary([host_time(work) for _ in range(3)])
-        work.launch(0)
-        spans = []
+        begun, spans = time.perf_counter(), []
+        while time.perf_counter() - begun < WARM:  # a host that has slept is slow at first
+            work.launch(0)
+            torch.cuda.synchronize()
         for i in range(repeats):
             start, end = event(), event()
             torch.cuda.synchronize()

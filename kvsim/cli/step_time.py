@@ -74,6 +74,8 @@ def batch_shape(decodes: list[str], prefills: list[str]) -> BatchShape:
         sum(past for _, past in chunks),
         sum(new * past + new * (new + 1) // 2 for new, past in chunks),
         count + len(chunks),
+        sum(count * context**2 for count, context in batches),
+        max((past for _, past in chunks), default=0),
     )
 
 

@@ -1,13 +1,16 @@
-"""How well a profile predicts shapes that were timed in the same run but lie on no grid."""
+"""How well a profile predicts shapes that were timed with it but lie on none of its grids."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
+from kvsim.catalog import load_gpu
+from kvsim.costs.mixtures import MoeLayer, stand_in
 from kvsim.costs.operators import Place, Profile, quantile
-from kvsim.costs.weights import Products
+from kvsim.costs.skew import equal, skew
+from kvsim.costs.weights import Products, slowdown, sustained
 from kvsim.errors import ConfigError
 
 MEDIAN_LIMIT, P95_LIMIT = 0.03, 0.10
@@ -15,9 +18,12 @@ MEDIAN_LIMIT, P95_LIMIT = 0.03, 0.10
 ALL = "all"
 LEAST_ERROR = 0.02
 """Relative error that a time which was not measured is given at least."""
-PADDED, PAD = 512, 8
-"""Engines pad batches of fewer rows than the first to a multiple of the second (CUDA graphs are
-captured for those), so no other shape below it is counted."""
+WAYS = {"prefill_attention", "moe", "moe_other"}
+"""Operators that are timed by several kernels (their first axis), of which the fastest counts."""
+PLAIN = "bf16"
+"""The type that is not named beside an operator."""
+
+Predict = Callable[[Place, int], float]
 
 
 class Check(NamedTuple):
@@ -35,10 +41,10 @@ class Check(NamedTuple):
         return self.predicted / self.measured - 1
 
     @property
-    def is_padded(self) -> bool:
-        """Whether engines would run a larger shape in its place."""
-        is_product = self.operator in ("gemm", "gemm_model")
-        return is_product and self.x < PADDED and self.x % PAD != 0
+    def label(self) -> str:
+        """The operator, with its type where that is not the plain one."""
+        kinds = [value for value in self.place if isinstance(value, str) and value != PLAIN]
+        return " ".join([self.operator, *kinds])
 
 
 class Accuracy(NamedTuple):
@@ -65,17 +71,9 @@ def accuracies(profile: Profile) -> list[Accuracy]:
         raise ConfigError(f"{profile.source}: no shape was held out to check it by")
     groups: dict[str, list[Check]] = {}
     for check in everything:
-        groups.setdefault(check.operator, []).append(check)
-    found = [accuracy(name, group) for name, group in groups.items()]
+        groups.setdefault(check.label, []).append(check)
+    found = [accuracy(name, group) for name, group in sorted(groups.items())]
     return [*found, accuracy(ALL, everything)]
-
-
-def with_padded(profile: Profile) -> Accuracy:
-    """The accuracy of all held-out shapes, also of those that engines pad and that do not count."""
-    return accuracy(
-        "all, also padded",
-        [*checks(profile), *(one for one in predictions(profile) if one.is_padded)],
-    )
 
 
 def accuracy(name: str, checked: Sequence[Check]) -> Accuracy:
@@ -93,16 +91,10 @@ def accuracy(name: str, checked: Sequence[Check]) -> Accuracy:
 
 @cache
 def checks(profile: Profile) -> list[Check]:
-    """Every held-out shape that engines run, against what a step time would use for it.
-
-    Attention of a prompt is timed by several kernels, of which the fastest counts.
-    """
+    """Every held-out shape against what a step time would use for it."""
     found: dict[tuple[str, Place, int], Check] = {}
     for check in predictions(profile):
-        if check.is_padded:
-            continue
-        ways = check.operator == "prefill_attention"
-        place = check.place[1:] if ways else check.place
+        place = check.place[1:] if check.operator in WAYS else check.place
         key = (check.operator, place, check.x)
         known = found.get(key)
         if known is not None:
@@ -116,17 +108,48 @@ def checks(profile: Profile) -> list[Check]:
 
 def predictions(profile: Profile) -> Iterator[Check]:
     """All held-out shapes one by one."""
-    products = {"bf16": Products(profile, "bf16"), "fp8": Products(profile, "fp8")}
     for name, series in profile.held_out.items():
+        predict = predictor(profile, name)
         for one in series:
             place = tuple(one["at"])
             for x, measured in zip(one["x"], one["median"], strict=True):
-                if name in ("gemm", "gemm_model"):
-                    dtype, n, k = one["at"]
-                    time = products[dtype].at(n, k, x).time
-                else:
-                    time = profile.table(name).at(place, x).time
-                yield Check(name, place, x, measured, time)
+                yield Check(name, place, x, measured, predict(place, x))
+
+
+def predictor(profile: Profile, operator: str) -> Predict:
+    """What a step time takes for an operator of a place and a size, microseconds."""
+    if operator in ("gemm", "gemm_model"):
+        return loaded(profile)
+    if operator == "decode_mixed":
+        return unequal(profile)
+    if operator == "moe_other":
+        gpu = load_gpu(profile.gpu)
+        return lambda place, n: stand_in(profile, gpu, MoeLayer(*map(int, place[2:])), n).time
+    return lambda place, x: profile.table(operator).at(place, x).time
+
+
+def loaded(profile: Profile) -> Predict:
+    """Products on a card under load, which the held-out ones were timed on too."""
+    products = {kind: Products(profile, kind) for kind in ("bf16", "fp8")}
+    heat = sustained(profile) if "gemm_sustained" in profile.operators else 1.0
+
+    def predict(place: Place, m: int) -> float:
+        kind, n, k = str(place[0]), *map(int, place[1:])
+        return products[kind].at(n, k, m).time * slowdown(heat, m)
+
+    return predict
+
+
+def unequal(profile: Profile) -> Predict:
+    """Decodes of unequal contexts: as many equal ones, and what being unequal costs."""
+    table, more = "decode_attention", skew(profile, "decode_attention")
+
+    def predict(place: Place, context: int) -> float:
+        kind, heads, cv, size = str(place[0]), *map(int, place[1:])
+        even = profile.table(table).at(equal(table, kind, heads, size), context).time
+        return even + more(heads, size, cv)
+
+    return predict
 
 
 @cache

@@ -9,9 +9,12 @@ from kvsim.catalog.model import Attention, Stream
 from kvsim.costs.demand import Demand, Operator, Setting, nothing, scaled
 from kvsim.costs.matrices import share
 from kvsim.costs.operators import Estimate
+from kvsim.costs.skew import skew
 
 EIGHT_BIT_DIM = 128
-"""Head dim at which attention over fp8 KV was timed; others are as much faster than bf16 as it is."""
+"""Head dim at which attention over 8-bit KV was timed; others are as much faster than bf16 as it is."""
+INT8_BYTES = 1 + 4 / EIGHT_BIT_DIM
+"""Of a number of the int8 KV that was timed, with its part of a row's scale."""
 
 
 class Attending(Setting):
@@ -90,7 +93,19 @@ class Attending(Setting):
             count,
             lambda batch, context: look[1](batch, seen(context) / stride),
             demand,
+            self.unequal(attention, look[0] if limit is None and not index else ""),
         )
+
+    def unequal(self, attention: Attention, table: str) -> Callable[[float, float], float]:
+        """What decodes of unequal contexts take longer; windows make contexts equal."""
+        found = skew(self.profile, table)
+        heads, kv_heads = (
+            share(attention.heads, self.shards),
+            max(1, attention.kv_heads // self.shards),
+        )
+        if table == "mla_decode":
+            return lambda decodes, variation: found(heads, decodes, variation)
+        return lambda decodes, variation: found(heads / kv_heads, decodes * kv_heads, variation)
 
     def decode_times(
         self, attention: Attention, streams: tuple[Stream, ...], size: float, index: bool
@@ -125,10 +140,13 @@ class Attending(Setting):
 
         if element >= 2:
             return scaled(at("bf16", dim), element / 2)
+        kind, timed = ("fp8", 1.0)
+        if self.layout.format.name == "int8" and "int8" in table.root:
+            kind, timed = ("int8", INT8_BYTES)
         if dim == EIGHT_BIT_DIM:
-            return scaled(at("fp8", dim), element)
-        ratio = at("fp8", EIGHT_BIT_DIM).time / at("bf16", EIGHT_BIT_DIM).time
-        return at("bf16", dim).scaled(ratio * element, "extrapolated")
+            return scaled(at(kind, dim), element / timed)
+        ratio = at(kind, EIGHT_BIT_DIM).time / at("bf16", EIGHT_BIT_DIM).time
+        return at("bf16", dim).scaled(ratio * element / timed, "extrapolated")
 
     def prompt(
         self,

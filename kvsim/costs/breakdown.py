@@ -9,7 +9,8 @@ from kvsim.core import BatchShape
 from kvsim.costs.accuracy import error
 from kvsim.costs.demand import Operator
 from kvsim.costs.operators import Estimate, Provenance, worse
-from kvsim.costs.profile import PER_MICROSECOND, Measured, several
+from kvsim.costs.profile import PER_MICROSECOND, Measured
+from kvsim.costs.skew import stretches
 
 DOUBTS: dict[Provenance, float] = {
     "measured": 0.0,
@@ -84,6 +85,8 @@ def part_of(model: Measured, operator: Operator, shape: BatchShape) -> Part | No
             return None
         mean = context / decodes
         time = model.decode_surface([operator]).curve(decodes, decodes)(context)
+        place, _ = stretches(shape, 1)[0]
+        time += model.skewed(operator, decodes, place) if decodes > 1 else 0
         found = model.settled(operator, decodes, mean)
         return with_doubt(model, operator, time, found, model.bound(operator, decodes, mean))
     return prompt_part(model, operator, shape) if new else None
@@ -91,14 +94,15 @@ def part_of(model: Measured, operator: Operator, shape: BatchShape) -> Part | No
 
 def prompt_part(model: Measured, operator: Operator, shape: BatchShape) -> Part:
     """Attention of prompts by one operator."""
-    _, _, prefills, new, cached, pairs, *_ = shape
+    _, _, prefills, new, cached, *_ = shape
     surface = model.prompt_surface([operator])
-    curve, past = surface.curve(new), cached / prefills
+    past = cached / prefills
     if prefills == 1:
-        time, bound = curve(cached), model.bound(operator, new, past)
+        time, bound = surface.curve(new)(cached), model.bound(operator, new, past)
         return with_doubt(model, operator, time, model.settled(operator, new, past), bound)
     mean = max(1, new // prefills)
-    time = max(several(curve, new, pairs), surface.curve(mean)(cached // prefills))
+    alone, longest = model.costliest(shape)
+    time = surface.curve(alone)(longest)
     bound = prefills * model.bound(operator, mean, past)
     return with_doubt(
         model,

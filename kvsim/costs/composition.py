@@ -19,11 +19,10 @@ from kvsim.costs.matrices import Matrix, layer_matrices, share
 from kvsim.costs.mixtures import Mixtures
 from kvsim.costs.operators import Estimate, Provenance
 from kvsim.costs.roofline import sublayers
+from kvsim.costs.weights import slowdown
 from kvsim.errors import ConfigError
 from kvsim.layout import KVLayout
 
-COOL, HOT = 256, 512
-"""Rows up to which products leave a card cool, being bound by memory, and from which they heat it."""
 RECURRENCE_SHARE = 0.1
 TIMED = {"bfloat16", "float16", "fp8"}
 """Types of weights whose products were timed; others take the time of the one that is most alike."""
@@ -78,17 +77,13 @@ class Builder(Attending, Mixtures):
             return Demand(n * k * stored, 2 * m * n * k, dtype)
 
         def estimate(m: float, _: float) -> Estimate:
-            found = products.at(n, k, m).scaled(self.slowdown(m))
+            found = products.at(n, k, m).scaled(slowdown(self.heat, m))
             if stored == timed:
                 return found if dtype in TIMED else found.scaled(1.0, "extrapolated")
             other = Demand(n * k * timed, 2 * m * n * k, "fp8" if kind == "fp8" else "bfloat16")
             return self.like(found, other, demand(m, 0))
 
         return Operator(matrix.name, per, "gemm", count, estimate, demand)
-
-    def slowdown(self, m: float) -> float:
-        """What heat costs a product of ``m`` rows: nothing below COOL, all of it from HOT on."""
-        return 1 + (self.heat - 1) * min(max((m - COOL) / (HOT - COOL), 0.0), 1.0)
 
     def mlp(self, mlp: Mlp, count: int) -> Iterator[Operator]:
         """Activations, and the routed experts."""

@@ -47,6 +47,8 @@ class Operator(NamedTuple):
     """Time of one run on the profile's GPU, by what it depends on."""
     demand: Callable[[float, float], Demand]
     """The least that one run needs."""
+    skew: Callable[[float, float], float] = lambda decodes, variation: 0.0
+    """Microseconds more of one run for decodes that vary by so many percent."""
 
 
 class Setting:

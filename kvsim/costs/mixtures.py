@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from math import log
+from typing import NamedTuple
 
+from kvsim.catalog.hardware import Gpu
 from kvsim.catalog.model import Mlp, weight_bits
-from kvsim.costs.demand import Demand, Operator, Setting, nothing
+from kvsim.costs.demand import Demand, Operator, Setting, nothing, rescaled
 from kvsim.costs.matrices import share
 from kvsim.costs.operators import Estimate, Profile
 
 ROUTING_KERNELS = 4
+
+
+class MoeLayer(NamedTuple):
+    """Routed experts as they were timed, on one GPU."""
+
+    experts: int
+    top_k: int
+    """Experts a token."""
+    hidden: int
+    width: int
 
 
 class Mixtures(Setting):
@@ -18,21 +30,17 @@ class Mixtures(Setting):
     def experts(self, mlp: Mlp, count: int) -> Operator:
         """Routed experts: the measured layer that is most like this one, scaled by what both need."""
         width = share(mlp.expert // (3 * self.model.hidden) or 1, self.shards)
-        wanted = (mlp.experts, mlp.top_k, self.model.hidden, width)
-        measured = self.profile.table("moe")
-        nearest = min(expert_layers(self.profile), key=lambda layer: distance(layer, wanted))
+        wanted = MoeLayer(mlp.experts, mlp.top_k, self.model.hidden, width)
+        nearest = nearest_layer(self.profile, wanted)
 
         def demand(tokens: float, _: float) -> Demand:
             return expert_demand(mlp.expert / self.shards, mlp, tokens, self.expert)
 
         def estimate(tokens: float, _: float) -> Estimate:
-            ways = [measured.at((way, "bf16", *nearest), tokens) for way in measured.root]
-            found = min(ways)
-            experts, top_k, hidden, inter = nearest
-            twin = Mlp(experts=experts, top_k=top_k, expert=3 * hidden * inter)
-            other = expert_demand(twin.expert, twin, tokens, "bfloat16")
-            same = nearest == wanted and weight_bits(self.expert) == 16
-            return found if same else self.like(found, other, demand(tokens, 0), "extrapolated")
+            found = layer_time(self.profile, nearest, tokens)
+            if nearest == wanted and weight_bits(self.expert) == 16:
+                return found
+            return self.like(found, layer_demand(nearest, tokens), demand(tokens, 0))
 
         return Operator("experts", "token", "moe", count, estimate, demand)
 
@@ -49,12 +57,34 @@ class Mixtures(Setting):
         return Operator("routing", "token", "silu_mul", count, estimate, nothing)
 
 
-def expert_layers(profile: Profile) -> list[tuple[int, ...]]:
-    """Layers whose experts were timed: experts, experts a token, hidden size, width."""
-    return list(dict.fromkeys(tuple(one["at"][2:]) for one in profile.series("moe")))
+def stand_in(profile: Profile, gpu: Gpu, wanted: MoeLayer, tokens: int) -> Estimate:
+    """Time of the experts of a layer that was not timed, in bf16 on the profile's GPU."""
+    nearest = nearest_layer(profile, wanted)
+    before, after = (layer_demand(layer, tokens).bound(gpu) for layer in (nearest, wanted))
+    found = layer_time(profile, nearest, tokens)
+    return rescaled(found, before, after, profile.launch, "extrapolated")
 
 
-def distance(layer: tuple[int, ...], wanted: tuple[int, ...]) -> float:
+def nearest_layer(profile: Profile, wanted: MoeLayer) -> MoeLayer:
+    """The timed layer that is most like another."""
+    layers = dict.fromkeys(MoeLayer(*one["at"][2:]) for one in profile.series("moe"))
+    return min(layers, key=lambda layer: distance(layer, wanted))
+
+
+def layer_time(profile: Profile, layer: MoeLayer, tokens: float) -> Estimate:
+    """Time of a timed layer's experts by the faster of the kernels."""
+    table = profile.table("moe")
+    return min(table.at((way, "bf16", *layer), tokens) for way in table.root)
+
+
+def layer_demand(layer: MoeLayer, tokens: float) -> Demand:
+    """What the experts of a layer need in bf16."""
+    experts, top_k, hidden, width = layer
+    mlp = Mlp(experts=experts, top_k=top_k, expert=3 * hidden * width)
+    return expert_demand(mlp.expert, mlp, tokens, "bfloat16")
+
+
+def distance(layer: MoeLayer, wanted: MoeLayer) -> float:
     """How unlike two mixtures are: ratios of expert size, experts and experts a token, in logs."""
     experts, top_k = (log(a / b) for a, b in zip(layer[:2], wanted[:2], strict=True))
     size = log(layer[2] * layer[3] / (wanted[2] * wanted[3]))

@@ -25,6 +25,7 @@ ORDER: tuple[Provenance, ...] = ("measured", "interpolated", "extrapolated", "pr
 SCATTERED = {"moe"}
 """Tables whose places are no grid: only times at these very places."""
 TILES = {
+    "rms_norm": ("width", 256),
     "silu_mul": ("width", 512),
     "prefill_attention": ("new", 64),
 }

@@ -8,8 +8,9 @@ curve of whole numbers, so any number of steps has a closed form.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from math import ceil
+from math import ceil, isqrt
 from typing import Literal
 
 from kvsim.catalog.hardware import Gpu, load_gpu
@@ -18,6 +19,8 @@ from kvsim.costs.composition import Builder, unlinked
 from kvsim.costs.curves import Curve, Surface
 from kvsim.costs.demand import Operator, Per, rescaled
 from kvsim.costs.operators import Estimate, Profile, load_profile, shipped
+from kvsim.costs.skew import middle, stretches
+from kvsim.costs.splits import SPREADS
 from kvsim.costs.weights import sustained
 from kvsim.errors import ConfigError
 from kvsim.layout import KVLayout
@@ -30,6 +33,8 @@ PAST_TABLES = (262_144, 1_048_576)
 COUNTS = ("m", "tokens", "rows")
 FEW = (256, 2048, 8192, 16384)
 """Counts at which times that follow from bytes alone are looked up."""
+LADDER = tuple(sorted({round(2 ** (i / 16)) for i in range(16 * 24)}))
+"""Numbers of new tokens: all small ones, then sixteen an octave."""
 PER_MICROSECOND = PICOSECONDS // 10**6
 
 
@@ -44,9 +49,12 @@ class Measured:
     they were timed. ``weight_dtype`` as of :class:`.roofline.Roofline`;
     ``block_size`` is that of the KV pages.
 
-    Simplifications: a batch's decodes are as long as their mean, and windows clip that mean; several
-    prompts in one step cost what one prompt of as many query-key pairs does, but not less than the mean one
-    alone; a batch of prompts and decodes runs their attentions one after the other.
+    Unequal decodes take what they were measured to take longer than equal ones (:mod:`.skew`), by bands
+    of their coefficient of variation.
+
+    Simplifications: windows clip the mean of the decodes; several prompts in one step cost what one prompt
+    on the longest of their pasts does with as many query-key pairs; a batch of prompts and decodes runs
+    their attentions one after the other.
     """
 
     def __init__(
@@ -81,6 +89,7 @@ class Measured:
         self._sequences = self.curve(self.some("sequence"))
         self._decode_table = self.decode_surface(self.some("decode"))
         self._prompt_table = self.prompt_surface(self.some("prompt"))
+        self._skewed: dict[int, list[int]] = {}
         self._decodes: dict[int, Curve] = {}
         self._prompts: dict[int, Curve] = {}
         self._constants: dict[tuple[int, int], int] = {}
@@ -103,7 +112,28 @@ class Measured:
             if curve is None:
                 curve = self._decodes[decodes] = self._decode_table.curve(decodes, decodes)
             total += curve.total(context, decodes, steps)
+            if decodes > 1:
+                total += self._unequal(shape, steps)
         return total
+
+    def _unequal(self, shape: BatchShape, steps: int) -> int:
+        """What decodes take longer for being unequal."""
+        skewed = self._skewed.get(shape.decodes)
+        if skewed is None:
+            skewed = self._skewed[shape.decodes] = [
+                sum(self.skewed(operator, shape.decodes, place) for operator in self.some("decode"))
+                for place in range(len(SPREADS))
+            ]
+        total = 0
+        for place, here in stretches(shape, steps):
+            total += skewed[place] * here
+        return total
+
+    def skewed(self, operator: Operator, decodes: int, place: int) -> int:
+        """Picoseconds that an operator takes longer in a batch as unequal as a place of SPREADS says."""
+        more = operator.skew(decodes, middle(place)) if place else 0.0
+        slower = self.timed.bandwidth / self.gpu.bandwidth
+        return ceil(PER_MICROSECOND * operator.runs * more * slower)
 
     def _constant(self, tokens: int, sequences: int, sampled: int) -> int:
         """The part of a step that does not depend on any context."""
@@ -112,13 +142,31 @@ class Measured:
 
     def _prompt_attention(self, shape: BatchShape, steps: int) -> int:
         """Attention of the prompts' new tokens; a single chunk moves on by itself every step."""
-        _, _, prefills, new, cached, pairs, *_ = shape
-        curve = self._prompt_curve(new)
+        _, _, prefills, new, cached, *_ = shape
         if prefills == 1:
-            return curve.total(cached, new, steps)
-        alone = self._prompt_curve(new // prefills or 1)(cached // prefills)
-        longest = max(alone, self._read * (cached + new), several(curve, new, pairs))
-        return steps * longest
+            return self._prompt_curve(new).total(cached, new, steps)
+        alone, past = self.costliest(shape)
+        return steps * max(self._prompt_curve(alone)(past), self._read * (cached + new))
+
+    def costliest(self, shape: BatchShape) -> tuple[int, int]:
+        """New tokens and past of the prompt that stands for several.
+
+        Of all that are no more work than they are (no more new tokens than all of them, no more past
+        than the longest, no more query-key pairs) it takes longest: so a batch is never cheaper than a
+        part of it, nor than one of its prompts alone. New tokens are rounded up to the next of LADDER.
+        """
+        new, pairs = shape.prefill_tokens, shape.prefill_pairs
+        longest = shape.prefill_longest or -(-shape.prefill_context // shape.prefills)
+        found, most, rung = (LADDER[0], 0), -1, bisect_right(LADDER, min(new, alone(pairs)))
+        past = -1
+        while rung and past < longest:  # then all below have fewer new tokens on the same past
+            less = LADDER[rung - 1]
+            past = min((pairs - less * (less + 1) // 2) // less, longest)
+            time = self._prompt_curve(LADDER[rung])(past)
+            if time > most:
+                found, most = (LADDER[rung], past), time
+            rung -= 1
+        return found
 
     def _prompt_curve(self, new: int) -> Curve:
         curve = self._prompts.get(new)
@@ -213,12 +261,9 @@ class Measured:
         return total
 
 
-def several(curve: Curve, new: int, pairs: int) -> int:
-    """Several prompts of ``new`` tokens in all, as one prompt with as many query-key pairs."""
-    full = new * (new + 1) // 2
-    if pairs >= full:
-        return curve((pairs - full) // new)
-    return -(-curve(0) * pairs // full)
+def alone(pairs: int) -> int:
+    """Tokens of the longest prompt without a past that has no more query-key pairs."""
+    return (isqrt(8 * pairs + 1) - 1) // 2
 
 
 def profile_for(gpu: Gpu) -> Profile:

@@ -102,7 +102,7 @@ class Roofline:
 
     def time(self, shape: BatchShape, steps: int = 1) -> int:
         """Picoseconds of ``steps`` iterations in a row: exactly the sum of the single ones."""
-        decodes, context, prefills, new, _, _, sampled, _ = shape
+        decodes, context, prefills, new, _, _, sampled, *_ = shape
         if new:
             total = steps * self._constant(decodes, prefills, new, sampled)
             total += self._prompt_attention(shape, steps)

@@ -16,6 +16,8 @@ FIELDS = {
     "held_out": dict,
 }  # fmt: skip
 RUN = {"date": str, "device": str, "torch": str, "triton": str, "clocks_mhz": dict}
+OPTIONS = {"scope": str, "only": list, "resume": bool}
+"""Of a run that says with what it was started."""
 MOST = 10**15
 """Largest number on an axis."""
 
@@ -55,6 +57,9 @@ def check_run(run: Any, where: str, refuse: Refuse) -> None:
     if not isinstance(run, dict):
         raise refuse(where, run, f"an object of {', '.join(RUN)}")
     check_fields(run, RUN, f"{where}.", refuse)
+    if "options" in run:
+        check_fields(run, {"options": dict}, f"{where}.", refuse)
+        check_fields(run["options"], OPTIONS, f"{where}.options.", refuse)
     clocks = {f"{where}.clocks_mhz.{name}": mhz for name, mhz in run["clocks_mhz"].items()}
     for name, value in {**clocks, f"{where}.seconds": run.get("seconds")}.items():
         if value is not None and not between(value, 0, MOST):
@@ -79,7 +84,8 @@ def check_series(one: Any, axes: Sequence[str], where: str, refuse: Refuse) -> N
     if not one["x"] or len({len(one[name]) for name in POINT}) != 1:
         raise refuse(where, [len(one[name]) for name in POINT], "columns of one length, not 0")
     for name in POINT:
-        if not all(between(value, 0, MOST) for value in one[name]):
+        column = one[name]  # NaN is in no range, and True is no int here
+        if not {*map(type, column)} <= {int, float} or not all(0 <= x <= MOST for x in column):
             raise refuse(f"{where}.{name}", one[name], "numbers, none negative")
     if any(b <= a for a, b in zip(one["x"], one["x"][1:], strict=False)):
         raise refuse(f"{where}.x", one["x"], "ascending numbers")

@@ -2,23 +2,38 @@
 
 The library that computes products chooses a kernel for every shape, so the times of neighbouring
 shapes scatter by several percent around their trend. Rather than between two neighbours, a time is
-taken from a local regression (Cleveland 1979): the plane through the logarithms of time over those of
-n and k, fitted to the timed weights, of which the nearest count most. At a given number of rows that
-is a weighted geometric mean whose exponents depend on n and k only.
+taken from a local regression (Cleveland 1979): the plane through the logarithms of a ratio over those
+of n and k, fitted to the timed weights, of which the nearest count most. The ratio is that of the
+time to what the shape's bytes and FLOPs need, which bends where time does. At a given number of rows
+it is a weighted geometric mean whose exponents depend on n and k only.
+
+The kernels for fp8 cut every product into tiles of one size; tiles beyond a whole number of waves over
+the multiprocessors take as long as another wave (1,024 outputs of 8,192 inputs: 24 us for 2,048 rows,
+44 us for 2,560). Those for bf16 come in many sizes, of which the library picks one that fits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import exp, log
+from math import ceil, exp, log
 from typing import NamedTuple
 
+from kvsim.catalog.hardware import Gpu, gpu_names, load_gpu
 from kvsim.costs.operators import Estimate, Line, Profile
+from kvsim.costs.roofline import peak_flops
 
-NEAR_N, NEAR_K = 0.15, 0.25
+NEAR_N, NEAR_K = 0.1, 0.2
 """Distances in logarithms at which a weight counts 0.6 of one that is equal."""
-ENOUGH = 5.0
-"""Sum of the counts below which the distances are widened."""
+ENOUGH = 4.0
+"""Sum of the counts below which the distances are widened. These three had the least errors when each
+timed weight of the H200 was predicted from the others."""
+FLOOR, SHARE_OF_PEAK = 4.0, 0.8
+"""Microseconds of the smallest product, and what a large one reaches of a GPU's FLOP rate."""
+TILE = 128
+"""Rows and columns of a tile of the kernels for fp8."""
+MICRO = 1e6
+COOL, HOT = 256, 512
+"""Rows up to which products leave a card cool, being bound by memory, and from which they heat it."""
 FAR = 0.001
 
 Shape = tuple[int, int]
@@ -31,18 +46,49 @@ class Share(NamedTuple):
     exponent: float
 
 
+class Need:
+    """Microseconds that a product's bytes and FLOPs take, about: what times are compared with.
+
+    Of a GPU that is not in the catalog it is 1, whatever the shape.
+    """
+
+    def __init__(self, profile: Profile, dtype: str) -> None:
+        self._size, self._tiled = (1, True) if dtype == "fp8" else (2, False)
+        self._gpu: Gpu | None = load_gpu(profile.gpu) if profile.gpu in gpu_names() else None
+        run = profile.runs[0] if profile.runs else {}
+        self._processors = int(run.get("multiprocessors", 0))
+
+    def __call__(self, n: int, k: int, m: float) -> float:
+        """Of ``[m, k] x [n, k]^T``."""
+        if self._gpu is None:
+            return 1.0
+        rate = SHARE_OF_PEAK * peak_flops(self._gpu, "fp8" if self._tiled else "bfloat16")
+        compute = 2 * k * self._products(n, m) / rate
+        moved = (self._size * k * (n + m) + 2 * m * n) / self._gpu.bandwidth
+        return FLOOR + MICRO * float((compute**4 + moved**4) ** 0.25)
+
+    def _products(self, n: int, m: float) -> float:
+        """Results that are computed: those of whole waves of tiles where tiles are of one size."""
+        if not self._tiled or not self._processors:
+            return m * n
+        waves = ceil(ceil(m / TILE) * ceil(n / TILE) / self._processors)
+        return waves * self._processors * TILE * TILE
+
+
 class Products:
     """Times of products of one dtype by the shape of their weights and their rows."""
 
     def __init__(self, profile: Profile, dtype: str) -> None:
         self._lines: dict[Shape, Line] = {}
-        self._raw: dict[Shape, Line] = {}
+        self._series: dict[Shape, Mapping[str, Sequence[float]]] = {}
         for name in ("gemm", "gemm_model"):  # the latter has more rows, and wins
             for one in profile.series(name) if name in profile.operators else ():
                 kind, n, k = one["at"]
                 if kind == dtype:
                     self._lines[n, k] = Line(one["x"], one)
-                    self._raw[n, k] = Line(one["x"], one, rising=False)
+                    self._series[n, k] = one
+        self._need = Need(profile, dtype)
+        self._ratios: dict[Shape, Line] = {}
         self._shares: dict[Shape, list[Share]] = {}
 
     def at(self, n: int, k: int, m: float) -> Estimate:
@@ -51,16 +97,30 @@ class Products:
         if shape in self._lines:
             return self._lines[shape].at(m)
         if shape not in self._shares:
-            self._shares[shape] = exponents(shape, list(self._raw))
+            self._shares[shape] = exponents(shape, list(self._lines))
         shares = self._shares[shape]
-        found = [self._raw[share.shape].at(m) for share in shares]
+        found = [self._ratio(share.shape).at(m) for share in shares]
         powers = [share.exponent for share in shares]
         return Estimate(
             blend([near.time for near in found], powers),
             blend([near.low for near in found], powers),
             blend([near.high for near in found], powers),
             "interpolated" if self._surrounded(shape) else "extrapolated",
-        )
+        ).scaled(self._need(n, k, m))
+
+    def _ratio(self, shape: Shape) -> Line:
+        """Times of a timed weight over what they need."""
+        line = self._ratios.get(shape)
+        if line is None:
+            one = self._series[shape]
+            needs = [self._need(*shape, m) for m in one["x"]]
+            parts = {
+                name: [time / need for time, need in zip(one[name], needs, strict=True)]
+                for name in ("median", "p10", "p90")
+            }
+            xs = [int(m) for m in one["x"]]
+            line = self._ratios[shape] = Line(xs, parts, rising=False)
+        return line
 
     def _surrounded(self, shape: Shape) -> bool:
         """Whether both sides of a weight lie between sides that were timed."""
@@ -79,6 +139,11 @@ def sustained(profile: Profile) -> float:
         for m, n, k in (one["at"],)
     ]
     return max(1.0, float(sum(ratios)) / len(ratios))
+
+
+def slowdown(heat: float, m: float) -> float:
+    """What heat costs a product of ``m`` rows: nothing below COOL, all of it from HOT on."""
+    return 1 + (heat - 1) * min(max((m - COOL) / (HOT - COOL), 0.0), 1.0)
 
 
 def blend(times: Sequence[float], powers: Sequence[float]) -> float:

@@ -230,16 +230,17 @@ class Chunked(Admitting):
 
     def _shape(self, prompts: list[tuple[Sequence, int]]) -> BatchShape:
         decodes = sampled = self._clock.decodes
-        tokens = context = pairs = 0
+        tokens = context = pairs = longest = 0
         for sequence, new in prompts:
             cached = sequence.num_computed
+            longest = max(longest, cached)
             tokens += new
             context += cached
             pairs += new * cached + new * (new + 1) // 2
             sampled += cached + new == sequence.num_tokens
         clock, count = self._clock, len(prompts)
         reads, squares = clock.context_tokens, clock.context_squares
-        return BatchShape(decodes, reads, count, tokens, context, pairs, sampled, squares)
+        return BatchShape(decodes, reads, count, tokens, context, pairs, sampled, squares, longest)
 
     # Completion.
 

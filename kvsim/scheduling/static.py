@@ -71,9 +71,12 @@ class Static:
             prompts.append((sequence, sequence.num_tokens - match.tokens))
         assert prompts, "a request waits, yet the empty pool has no room for it"
         count, longest = len(prompts), max(tokens for _, tokens in prompts)
-        context = sum(sequence.num_computed for sequence, _ in prompts)
+        cached = [sequence.num_computed for sequence, _ in prompts]
+        context = sum(cached)
         pairs = context * longest + count * longest * (longest + 1) // 2
-        shape = BatchShape(0, 0, count, count * longest, context, pairs, count)
+        shape = BatchShape(
+            0, 0, count, count * longest, context, pairs, count, prefill_longest=max(cached)
+        )
         self._padded_context = context + count * longest
         return Batch(shape, 1, False, prompts)
 

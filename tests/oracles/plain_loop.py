@@ -203,6 +203,8 @@ class PlainLoop:
             sum(computed for computed, _, _ in prompts),
             sum(new * computed + new * (new + 1) // 2 for computed, new, _ in prompts),
             len(decodes) + sum(computed + new == live.tokens for computed, new, live in prompts),
+            sum(live.computed**2 for live in decodes),
+            max((computed for computed, _, _ in prompts), default=0),
         )
 
     def complete(self, work: list[tuple[Live, int]], now: int) -> None:
