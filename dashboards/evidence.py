@@ -72,15 +72,18 @@ class EngineRun(NamedTuple):
     metrics: dict[str, Metric]
 
 
-def validations(folder: Path) -> list[EngineRun]:
-    """The comparisons that ``kvsim validate --json`` wrote into a folder."""
-    if not folder.is_dir():
-        return []
+def validations(*folders: Path) -> tuple[list[EngineRun], list[ConfigError]]:
+    """The comparisons that ``kvsim validate --json`` wrote into folders, and what is wrong with others."""
     runs: dict[str, EngineRun] = {}
-    for path in sorted(folder.glob("*.json")):
-        if path.is_file() and not path.is_symlink():
+    problems = []
+    for path in (path for folder in folders for path in sorted(folder.glob("*.json"))):
+        if path.is_symlink() or not path.is_file():
+            continue
+        try:
             runs |= {run.name: run for run in validation(path)}
-    return list(runs.values())
+        except ConfigError as error:
+            problems.append(error)
+    return list(runs.values()), problems
 
 
 def validation(path: Path) -> list[EngineRun]:
@@ -96,8 +99,8 @@ def validation(path: Path) -> list[EngineRun]:
         return []
     try:
         return [read_run(each) for each in listed]
-    except (KeyError, TypeError, AttributeError, ValidationError) as error:
-        raise ConfigError(f"{path.name}: is no validation that this kvsim reads: {error}") from None
+    except (KeyError, TypeError, AttributeError, ValidationError):
+        raise ConfigError(f"{path.name}: is no validation that this kvsim reads") from None
 
 
 def read_run(value: dict[str, dict[str, dict[str, float]]]) -> EngineRun:

@@ -40,6 +40,7 @@ class Job(Generic[T]):
     def run(self) -> None:
         """Do the work."""
         try:
+            self.tell("", 0)  # it may have been stopped while it waited for its turn
             self._result = self._work(self.tell)
         except KvsimError as error:
             self.error = error
@@ -100,10 +101,10 @@ class Jobs:
             return cast("Job[T]", job)
 
     def forget(self, key: str) -> None:
-        """Let a job that failed be started again."""
+        """Let a job that is over be started again."""
         with self._lock:
             job = self._known.get(key)
-            if job is not None and job.error is not None:
+            if job is not None and job.is_over:
                 del self._known[key]
 
     def _forget(self) -> None:

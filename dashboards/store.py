@@ -83,7 +83,12 @@ def entry(root: Path, path: Path, kind: Kind, changing: Path) -> Found:
         stamp = changing.stat(follow_symlinks=False).st_mtime_ns
     except OSError:
         stamp = 0
-    return Found(name, kind, str(path), stamp)
+    return Found(readable(name), kind, readable(str(path)), stamp)
+
+
+def readable(name: str) -> str:
+    """A name of the disk as text; one that is none leads to nothing."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def read(found: tuple[Found, ...]) -> Shelf:
@@ -109,18 +114,25 @@ def without_folder(text: str, found: Found) -> str:
 
 def run_in(path: Path, name: str) -> RunResult:
     """The run of a folder, none of whose files may be a link to somewhere else."""
-    linked = [file for file in FILES if (path / file).is_symlink()]
-    if linked:
-        raise ConfigError(f"{path}: {linked[0]} is a link, which is not followed")
+    for file in FILES:
+        if os.path.lexists(path / file):  # what is missing is told with the run
+            require_own(path / file)
     found = load_run(path)
     return RunResult(name, found.manifest, found.summary, path)
+
+
+def require_own(path: Path) -> None:
+    """ConfigError for a link, which may lead anywhere, and for what is no file: a pipe has no end."""
+    if path.is_symlink():
+        raise ConfigError(f"{path} is a link, which is not followed")
+    if not path.is_file():
+        raise ConfigError(f"{path} is no file")
 
 
 def swept(found: Found) -> Iterator[tuple[str, RunResult]]:
     """The finished configurations of a sweep, with their tables if it kept them."""
     folder = Path(found.path)
-    if (folder / LEDGER).is_symlink():
-        raise ConfigError(f"{folder}: {LEDGER} is a link, which is not followed")
+    require_own(folder / LEDGER)
     for row in load_sweep(folder):
         result = row.entry.result
         if result is None:
@@ -147,7 +159,8 @@ def point_of(row: Row) -> str:
 def plan_in(path: Path) -> PlanData | None:
     """The plan that a JSON file holds; None for any other JSON."""
     try:
-        if path.is_symlink() or path.stat().st_size > LARGEST_PLAN:
+        require_own(path)
+        if path.stat().st_size > LARGEST_PLAN:
             return None
         value = orjson.loads(path.read_bytes())
     except (OSError, orjson.JSONDecodeError) as error:

@@ -37,6 +37,11 @@ def pattern(template: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^;]+?)", re.escape(template)))
 
 
+def plain(text: str) -> str:
+    """A text from outside as Markdown that shows it as it is."""
+    return re.sub(r"[\\`*$\[\]<>~]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)
+
+
 class Words:
     """Says things in one language: ``say("run.slowest", count=20)``."""
 

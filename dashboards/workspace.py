@@ -17,7 +17,9 @@ from kvsim.tables import SampleTable
 from . import store
 from .launch import RUNS_VARIABLE
 from .samples import sample_runs, sample_trace
-from .text import Words
+from .text import Words, plain
+
+UPLOADS = "uploads"
 
 
 class Desk(NamedTuple):
@@ -33,6 +35,13 @@ class Desk(NamedTuple):
     def trace(self, name: str) -> Path:
         """The file of a sample trace."""
         return sample_trace(name, scratch() / "traces")
+
+    def told(self, error: Exception) -> str:
+        """What went wrong, with places as they are called here: nobody learns where the folders lie."""
+        text = str(error)
+        for place in (self.runs, scratch() / UPLOADS, scratch()):
+            text = text.replace(f"{place}/", "")
+        return plain(text)
 
 
 @st.cache_resource(show_spinner=False)

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from shutil import copytree
+from shutil import copytree, rmtree
 
 import pytest
 
@@ -125,10 +125,32 @@ def test_a_bad_folder_gives_a_message_and_the_others_are_shown(
     page = opened(name, run="paged")
     assert not page.exception
     assert "Traceback" not in said(page)
+    assert str(runs) not in said(page)
     if kind != "corrupt samples" or name == "run":  # Compare needs no samples
         assert message in said(page)
     if name == "compare":
         assert charts(page) == 4
+
+
+def test_a_plan_that_cannot_be_read_is_told_where_plans_are_shown(runs: Path) -> None:
+    (runs / "plan.json").write_text('{"candidates": [], "objective": [], "hash": ""}')
+    page = opened("plan", plan="plan.json", prices="none, so that nothing is planned")
+    assert not page.exception
+    assert "plan.json: is no plan" in said(page)
+
+
+@pytest.mark.parametrize("name", READS_RUNS)
+@pytest.mark.parametrize("gone", ["requests.parquet", "samples.parquet", "."])
+def test_a_run_that_goes_while_it_is_looked_at_gives_a_message(
+    runs: Path, name: str, gone: str
+) -> None:
+    page = opened(name, run="paged")
+    rmtree(runs / "paged") if gone == "." else (runs / "paged" / gone).unlink()
+    page.run()
+    assert not page.exception
+    if gone == "requests.parquet":
+        assert gone in said(page)
+    assert str(runs) not in said(page)
 
 
 @pytest.mark.parametrize("name", READS_RUNS)
@@ -233,6 +255,18 @@ def test_a_replay_from_the_page_is_written_beside_the_others(runs: Path) -> None
     assert "mine is done" in page.success[0].value
     assert (runs / "mine" / "summary.json").is_file()
     assert opened("run", run="mine").selectbox(key="run").value == "mine"
+
+
+def test_another_replay_under_the_same_name_is_refused(runs: Path) -> None:
+    def replayed(allocator: str) -> AppTest:
+        page = opened("replay", allocator=allocator, limit="5")
+        page.text_input(key=f"name-chat-{allocator}").input("mine")
+        return page.button[0].click().run()
+
+    assert "mine is done" in said(replayed("paged"))
+    for allocator in ("buddy", "paged"):
+        assert "mine" in replayed(allocator).error[0].value
+    assert opened("run", run="mine").caption[0].value.count("paged") == 1
 
 
 @pytest.mark.parametrize("name", ["../out", "a/b", "", ".hidden", "paged"])

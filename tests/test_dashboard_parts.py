@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
 import re
 import socket
 import string
@@ -12,13 +14,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kvsim.dashboards import launch
+from kvsim.dashboards.evidence import validations
+from kvsim.dashboards.figures.scales import amounts_axis, doublings, seconds_axis
 from kvsim.dashboards.figures.style import breadth
 from kvsim.dashboards.money import cost_of
 from kvsim.dashboards.samples import SAMPLES, sample_trace
 from kvsim.dashboards.shown import brief, dollars, duration, percent, quantity, size
 from kvsim.dashboards.sizes import limits_for, placed
 from kvsim.dashboards.store import read, scan
-from kvsim.dashboards.text import LANGUAGES, Words, catalogue
+from kvsim.dashboards.text import LANGUAGES, Words, catalogue, plain
 
 from kvsim.analysis.digest import SLOWEST, digest
 from kvsim.analysis.overload import Backlog
@@ -115,7 +119,31 @@ def test_what_the_library_says_is_said_in_chinese_too() -> None:
     assert Words("en").translated("5% peak") == "5% peak"
 
 
+@pytest.mark.parametrize(
+    ("outside", "shown"),
+    [("a*b", r"a\*b"), ("$1 or $2", r"\$1 or \$2"), ("[x](y)", r"\[x\](y)"), ("_a_b", r"\_a_b")],
+)
+def test_a_text_from_outside_is_shown_as_it_is(outside: str, shown: str) -> None:
+    assert plain(outside) == shown
+
+
 # Numbers.
+
+
+@pytest.mark.parametrize(
+    ("axis", "values", "texts"),
+    [
+        (seconds_axis, [1e-3, 5_000], ["1 ms", "10 ms", "100 ms", "1 s", "10 s", "1 min", "10 min", "1 h"]),
+        (seconds_axis, [0.4, 11], ["500 ms", "1 s", "2 s", "5 s", "10 s"]),
+        (amounts_axis, [900, 2e6], ["1,000", "10 k", "100 k", "1 M"]),
+        (amounts_axis, [], ["1"]),
+        (doublings, [300, 150_000], ["512", "2,048", "8,192", "32,768", "131,072"]),
+    ],
+)  # fmt: skip
+def test_a_logarithmic_axis_has_few_round_ticks(
+    axis: Callable[[list[float], str], dict[str, list[str]]], values: list[float], texts: list[str]
+) -> None:
+    assert axis(values, "title")["ticktext"] == texts
 
 
 @pytest.mark.parametrize(
@@ -172,7 +200,34 @@ def test_links_do_not_lead_out_of_the_folder(tmp_path: Path) -> None:
     (inside / "a" / "requests.parquet").symlink_to(tmp_path / "outside" / "requests.parquet")
     shelf = read(tuple(scan(inside)))
     assert not shelf.runs
-    assert shelf.problems == {"a": "a: requests.parquet is a link, which is not followed"}
+    assert shelf.problems == {"a": "a/requests.parquet is a link, which is not followed"}
+
+
+def test_what_is_no_file_and_what_has_no_readable_name_is_told_and_not_waited_for(
+    tmp_path: Path,
+) -> None:
+    record(served(0, 0.0), out=tmp_path / "a")
+    (tmp_path / "a" / "summary.json").unlink()
+    os.mkfifo(tmp_path / "a" / "summary.json")
+    os.mkfifo(tmp_path / "plan.json")
+    record(served(0, 0.0), out=tmp_path / "b")
+    os.rename(tmp_path / "b", os.fsencode(tmp_path) + b"/\xff")
+    shelf = read(tuple(scan(tmp_path)))
+    assert not shelf.runs
+    assert shelf.problems["a"] == "a/summary.json is no file"
+    assert shelf.problems["plan.json"] == "plan.json is no file"
+    assert shelf.problems.keys() - {"a", "plan.json"} == {"\\udcff"}
+
+
+def test_a_comparison_that_cannot_be_read_is_told_and_the_others_are_shown(tmp_path: Path) -> None:
+    good = {"name": "a", "metrics": {"ttft": {"measured": 2.0, "predicted": 1.0}}}
+    (tmp_path / "good.json").write_text(json.dumps({"runs": [good]}))
+    for number, bad in enumerate(([{"name": "b", "metrics": []}], [5], [{"metrics": {}}])):
+        (tmp_path / f"bad-{number}.json").write_text(json.dumps({"runs": bad}))
+    runs, problems = validations(tmp_path, tmp_path / "nowhere")
+    assert [run.name for run in runs] == ["a"]
+    assert runs[0].metrics["ttft"].error == -0.5
+    assert len(problems) == 3
 
 
 def test_other_json_is_no_plan_and_a_foreign_plan_is_explained(tmp_path: Path) -> None:

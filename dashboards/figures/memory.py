@@ -11,6 +11,7 @@ from plotly.subplots import make_subplots
 from kvsim.analysis.prefix_tree import Branch
 
 from ..pool import NOBODY, Film, Frame
+from ..shown import quantity
 from ..text import Words
 from .style import (
     BLUE,
@@ -169,7 +170,7 @@ def tree_figure(branches: list[Branch], say: Words) -> go.Figure:
     figure = go.Figure(
         go.Icicle(
             ids=["root", *(str(place) for place in range(len(branches)))],
-            labels=[say("memory.all"), *(f"{branch.tokens:,}" for branch in branches)],
+            labels=[say("memory.all"), *(f"{b.tokens:,}<br>{quantity(b.hits)}" for b in branches)],
             parents=["", *("root" if b.parent is None else str(b.parent) for b in branches)],
             values=[total, *(branch.requests for branch in branches)],
             branchvalues="total",

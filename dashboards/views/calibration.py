@@ -90,7 +90,9 @@ def engine(desk: Desk) -> None:
     """Runs of a real engine: what was predicted, over what was measured."""
     say = desk.say
     st.subheader(say("calibration.engine"))
-    runs = [*validations(REPORTS), *validations(desk.runs)]
+    runs, problems = validations(REPORTS, desk.runs)
+    for problem in problems:
+        st.caption(f":material/warning: {desk.told(problem)}")
     if not runs:
         st.info(say("calibration.no_engine", folder=desk.runs.name), icon=":material/science:")
         return

@@ -18,6 +18,7 @@ from ..money import RunCost, cost_of
 from ..rows import COLUMNS, rows
 from ..settings import slos
 from ..shown import brief, dollars, number, percent, quantity
+from ..text import plain
 from ..workspace import Desk, digest_of
 from .parts import CARD, draw, nothing_to_show
 
@@ -98,7 +99,7 @@ def cards(desk: Desk, focus: str, baseline: str, price: float | None) -> None:
             height="stretch",
         )
     if focus != baseline:
-        st.caption(say("compare.against", focus=focus, baseline=baseline))
+        st.caption(say("compare.against", focus=plain(focus), baseline=plain(baseline)))
 
 
 def figures_of(run: RunResult, price: float | None) -> dict[str, float | None]:
@@ -142,14 +143,14 @@ def digests(desk: Desk, runs: Mapping[str, RunResult]) -> dict[str, Digest]:
     found: dict[str, Digest] = {}
     summaries = [name for name, run in runs.items() if run.path is None]
     if summaries:
-        st.caption(desk.say("error.only_summaries", runs=", ".join(summaries)))
+        st.caption(desk.say("error.only_summaries", runs=plain(", ".join(summaries))))
     for name, run in runs.items():
         if run.path is None:
             continue
         try:
             found[name] = digest_of(run)
         except (KvsimError, OSError) as error:
-            st.caption(desk.say("error.no_table", run=name, reason=str(error)))
+            st.caption(desk.say("error.no_table", run=plain(name), reason=desk.told(error)))
     return found
 
 

@@ -22,8 +22,8 @@ def guarded(page: Page, desk: Desk) -> None:
     """Show a page; what the user can mend is said in one line."""
     try:
         page(desk)
-    except KvsimError as error:
-        st.error(desk.say("error.page", reason=str(error)), icon=":material/error:")
+    except (KvsimError, OSError) as error:  # a folder can go while it is read
+        st.error(desk.say("error.page", reason=desk.told(error)), icon=":material/error:")
 
 
 def draw(figure: go.Figure, key: str) -> None:

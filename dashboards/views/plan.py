@@ -15,8 +15,9 @@ from ..figures import plan as figures
 from ..jobs import Job, jobs
 from ..plans import Wish, planner, question_of
 from ..shown import dollars, percent, quantity
+from ..text import plain
 from ..workspace import Desk, scratch
-from .parts import draw, listed
+from .parts import draw, listed, tell_problems
 from .traces import chosen_trace, models
 
 GPUS = ("h200", "l40s", "a100-80gb")
@@ -33,6 +34,7 @@ def page(desk: Desk) -> None:
     """The page."""
     say = desk.say
     st.title(say("plan.title"))
+    tell_problems(desk)
     which = NEW
     if desk.shelf.plans:
         names = (NEW, *desk.shelf.plans)
@@ -120,7 +122,7 @@ def started(question: Question) -> tuple[Job[PlanData], Job[PlanData]]:
 def show(desk: Desk, plan: PlanData) -> None:
     """The answer and what it rests on."""
     say, best = desk.say, plan.best
-    st.caption(say("plan.objective", objective=say.translated("; ".join(plan.objective)), times=say.translated(plan.cost_model), replays=plan.replays))  # fmt: skip
+    st.caption(say("plan.objective", objective=plain(say.translated("; ".join(plan.objective))), times=plain(say.translated(plan.cost_model)), replays=plan.replays))  # fmt: skip
     if best is None:
         st.warning(say("plan.none", most=plan.max_gpus), icon=":material/block:")
     else:
@@ -155,9 +157,9 @@ def answer(desk: Desk, plan: PlanData) -> None:
     tell(
         say(
             "plan.answer",
-            fleet=say.translated(best.fleet),
-            hour=dollars(best.usd_per_hour),
-            month=dollars(best.usd_per_month),
+            fleet=plain(say.translated(best.fleet)),
+            hour=plain(dollars(best.usd_per_hour)),
+            month=plain(dollars(best.usd_per_month)),
             share=percent(best.attainment, 2),
         ),
         icon=":material/verified:",
@@ -173,7 +175,7 @@ def answer(desk: Desk, plan: PlanData) -> None:
 def refusals(desk: Desk, plan: PlanData) -> None:
     """GPU types that no fleet makes good enough."""
     for each in plan.refused:
-        reason = desk.say.translated(each.reason)
+        reason = plain(desk.say.translated(each.reason))
         st.caption(desk.say("plan.refused", gpu=each.gpu, reason=reason))
 
 
@@ -213,11 +215,11 @@ def grounds(desk: Desk, plan: PlanData) -> None:
     say, best = desk.say, plan.best
     assert best is not None
     for warning in plan.warnings:
-        st.caption(f":material/warning: {say.translated(warning)}")
+        st.caption(f":material/warning: {plain(say.translated(warning))}")
     with st.expander(say("plan.commands"), icon=":material/terminal:"):
         for line in (best.vllm, best.sglang, plan.command):
             st.code(line, language="bash", wrap_lines=True)
     with st.expander(say("plan.assumptions"), icon=":material/fact_check:"):
         for text in plan.assumptions:
-            st.markdown(f"- {say.translated(text)}")
+            st.markdown(f"- {plain(say.translated(text))}")
         st.caption(say("plan.hash", hash=plan.hash))

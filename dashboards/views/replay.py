@@ -19,6 +19,7 @@ from kvsim.scheduling import SCHEDULERS
 from .. import state
 from ..jobs import Job, Told, jobs
 from ..shown import quantity
+from ..text import plain
 from ..workspace import Desk
 from .parts import link
 from .traces import chosen_trace, models
@@ -47,7 +48,7 @@ def page(desk: Desk) -> None:
         wanted = st.form_submit_button(say("replay.go"), type="primary", disabled=trace is None)
     if wanted and trace is not None:
         place = run_path(desk.runs, name)
-        key = f"replay:{place}"
+        key = f"replay:{place}:{trace}:{scenario.hash}"
         jobs().forget(key)
         job = jobs().start(key, lambda told: replayed(scenario, trace, place, told))
         job.wait(PATIENCE)
@@ -151,11 +152,11 @@ def outcome(desk: Desk, job: Job[object]) -> None:
     """What came of it."""
     say = desk.say
     if job.error is not None:
-        st.error(say("error.page", reason=str(job.error)), icon=":material/error:")
+        st.error(say("error.page", reason=desk.told(job.error)), icon=":material/error:")
         return
     result = job.result
     assert isinstance(result, RunResult)
-    st.success(say("replay.done", name=result.name), icon=":material/check_circle:")
+    st.success(say("replay.done", name=plain(result.name)), icon=":material/check_circle:")
     with st.container(horizontal=True):
         link(desk, "run", say("replay.look"), run=result.name)
         link(desk, "compare", say("replay.compare"))

@@ -15,6 +15,7 @@ from ..figures.style import time_unit
 from ..money import cost_of
 from ..settings import setting, slos
 from ..shown import ABSENT, brief, dollars, percent, quantity
+from ..text import plain
 from ..workspace import Desk, digest_of, fresh, samples_of
 from .parts import draw, metrics, nothing_to_show
 
@@ -32,7 +33,7 @@ def page(desk: Desk) -> None:
         return
     name = state.pick(say("run.choose"), "run", list(desk.shelf.runs))
     run = desk.shelf.runs[name]
-    settings = ((say(f"column.{key}"), setting(run, key) or ABSENT) for key in SETTINGS)
+    settings = ((say(f"column.{key}"), plain(setting(run, key) or ABSENT)) for key in SETTINGS)
     st.caption(" · ".join(say("run.setting", name=key, value=value) for key, value in settings))
     cards(desk, run)
     judgement(desk, run)
@@ -60,7 +61,7 @@ def cards(desk: Desk, run: RunResult) -> None:
         ("usd_per_million", dollars(cost.units.per_million_output_tokens if cost else None)),
     )
     metrics({say(f"card.{key}"): text for key, text in shown})
-    st.caption(say("run.times", label=say.translated(str(get("cost_model", ABSENT)))))
+    st.caption(say("run.times", label=plain(say.translated(str(get("cost_model", ABSENT))))))
 
 
 def judgement(desk: Desk, run: RunResult) -> None:
@@ -69,8 +70,9 @@ def judgement(desk: Desk, run: RunResult) -> None:
     verdict = str(summary.get("verdict", ABSENT))
     show = st.success if verdict == "none" else st.warning
     icon = ":material/check_circle:" if verdict == "none" else ":material/front_hand:"
-    evidence = say.translated(str(summary.get("verdict_evidence", ABSENT)))
-    show(say("run.verdict", verdict=say.translated(verdict), evidence=evidence), icon=icon)
+    evidence = plain(say.translated(str(summary.get("verdict_evidence", ABSENT))))
+    name = plain(say.translated(verdict))
+    show(say("run.verdict", verdict=name, evidence=evidence), icon=icon)
     if summary.get("overloaded"):
         st.error(say("run.overloaded"), icon=":material/trending_up:")
 

@@ -14,7 +14,7 @@ from kvsim.scenario import Scenario
 
 from .. import state
 from ..samples import SAMPLES
-from ..workspace import Desk, scratch
+from ..workspace import UPLOADS, Desk, scratch
 
 if TYPE_CHECKING:
     from streamlit.runtime.uploaded_file_manager import UploadedFile
@@ -43,7 +43,7 @@ def kept(given: UploadedFile) -> Path:
     """An uploaded file, under a name that says what it holds and leads nowhere."""
     content = given.getvalue()
     stem = re.sub(r"[^A-Za-z0-9._-]", "_", given.name)[-60:].lstrip(".")
-    path = scratch() / "uploads" / f"{hashlib.sha256(content).hexdigest()[:12]}-{stem}"
+    path = scratch() / UPLOADS / f"{hashlib.sha256(content).hexdigest()[:12]}-{stem}"
     if not path.exists():
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
