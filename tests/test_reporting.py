@@ -26,7 +26,9 @@ from kvsim.planning.objective import read_objective
 from kvsim.planning.prices import Preference
 from kvsim.planning.question import Owned, half_width
 from kvsim.reporting.alternative import Terms, of_run, ranked
+from kvsim.reporting.charts import Axis, Curves, Line, Panels
 from kvsim.reporting.document import Document, Figure, Table
+from kvsim.reporting.figures import place
 from kvsim.reporting.forms import fine_share, shown
 from kvsim.reporting.paid import Prices
 from kvsim.reporting.places import Places
@@ -259,6 +261,27 @@ def test_a_report_is_printed_on_as_many_sheets_as_it_needs(tmp_path: Path) -> No
         for times in (1, 9)
     )
     assert 1 <= few < many
+
+
+@pytest.mark.parametrize("names", [1, 4, 9])
+def test_no_panel_writes_over_another(names: int) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Sheet
+    from matplotlib.transforms import Bbox
+
+    lines = tuple(Line(f"run {n} within 2 s", [1, 2], [0.1, 0.9], "blue") for n in range(names))
+    panel = Curves(Axis("seconds"), Axis("share of requests", "share"), lines)
+    other = replace(panel, x=Axis("milliseconds"))
+    sheet, room = Sheet(figsize=(8.27, 11.69)), Bbox.from_extents(0.1, 0.5, 0.9, 0.9)
+    place(sheet, Panels((panel, other)), room)
+    renderer = FigureCanvasAgg(sheet).get_renderer()
+    upper, lower = (
+        axes.get_tightbbox(renderer).transformed(sheet.transFigure.inverted())
+        for axes in sheet.axes
+    )
+    assert upper.y0 >= lower.y1
+    assert lower.y0 == pytest.approx(room.y0, abs=0.005)
+    assert upper.y1 == pytest.approx(room.y1, abs=0.005)
 
 
 def test_nothing_in_a_name_can_become_markup(explored: Plan, tmp_path: Path) -> None:

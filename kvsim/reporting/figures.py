@@ -9,6 +9,7 @@ import io
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import matplotlib as mpl
@@ -44,6 +45,11 @@ STYLE: Any = {
     "ytick.color": INK,
 }
 """Dollars are dollars: no text is read as a formula."""
+
+
+APART, MARGIN = 0.25, 0.05
+"""Between panels that stand over one another, at least, and beside what is written there: shares of a
+panel's height."""
 
 
 def svg(chart: Chart) -> bytes:
@@ -84,21 +90,32 @@ def draw(figure: Figure, chart: Chart) -> GridSpec:
 def place(sheet: Figure, chart: Chart, room: Bbox) -> None:
     """Draw a chart into a part of a page, shares of it, labels included.
 
-    Panels get equal parts; then all of them are moved in until nothing stands over the edge.
+    Panels get equal parts; then all of them are moved in until nothing stands over the edge, and apart
+    until nothing stands over another.
     """
     before = list(sheet.axes)
     grid = draw(sheet, chart)
     fresh = [axes for axes in sheet.axes if axes not in before]
     left, bottom, right, top = room.extents
+    apart = APART
     for _ in range(3):
-        grid.update(left=left, bottom=bottom, right=right, top=top, wspace=0.34, hspace=0.25)
+        grid.update(left=left, bottom=bottom, right=right, top=top, wspace=0.34, hspace=apart)
         for axes in fresh:
             spec = axes.get_subplotspec()
             if spec is not None:
                 axes.set_position(spec.get_position(sheet))
+        if grid.nrows > 1:
+            apart = max(APART, *(_between(sheet, *two) for two in pairwise(fresh)))
         taken = _taken(sheet, fresh)
         left, bottom = left + room.x0 - taken.x0, bottom + room.y0 - taken.y0
         right, top = right + room.x1 - taken.x1, top + room.y1 - taken.y1
+
+
+def _between(sheet: Figure, upper: Axes, lower: Axes) -> float:
+    """What stands below a panel and above the next, as a share of a panel's height."""
+    above, below = upper.get_position(), lower.get_position()
+    words = above.y0 - _taken(sheet, [upper]).y0 + _taken(sheet, [lower]).y1 - below.y1
+    return float(words / above.height) + MARGIN
 
 
 def _taken(sheet: Figure, some: Sequence[Axes]) -> Bbox:
