@@ -165,7 +165,7 @@ def deploy(
     if engine is not None:
         settings = {**settings, "free_order": engine.free_order}
     seam = Allocator if scenario.executor is None else Mapped
-    known: Mapping[str, type] = ALLOCATORS if scenario.executor is None else MAPPED
+    known: Mapping[str, type] = ALLOCATORS if scenario.executor is None else mapped(scenario)
     schedulers: Mapping[str, type] = SCHEDULERS
     if scenario.kv_offloading_size:
         known, schedulers = TIERED
@@ -300,6 +300,17 @@ def link_to_host(scenario: Scenario, layout: KVLayout, gpu: Gpu, cost_model: Cos
     if scenario.host_bandwidth is not None:
         gpu = replace(gpu, pcie_bandwidth=scenario.host_bandwidth * 1e9)
     return HostLink(layout, gpu, cost_model, block_size=scenario.block_size)
+
+
+def mapped(scenario: Scenario) -> Mapping[str, type]:
+    """Allocators that an executor can follow."""
+    name = scenario.allocator.name
+    if name in ALLOCATORS and name not in MAPPED:
+        raise ConfigError(
+            f"allocator {name!r} does not say where KV lies, which --executor asks for; accepted: "
+            f"{', '.join(MAPPED)}"
+        )
+    return MAPPED
 
 
 def copies_of(scenario: Scenario) -> Mapping[str, object]:

@@ -105,6 +105,7 @@ def device_tolerance(device: assembly.Device) -> float:
         ({"tensor_parallel_size": 2}, "one device, and the scenario 2 GPUs"),
         ({"engine": "vllm"}, "an engine of its own"),
         ({"scheduler": "static"}, "accepted: chunked, continuous"),
+        ({"allocator": "slab"}, "accepted: contiguous, buddy, paged, radix"),
         ({"executor": "abacus"}, "unknown executor 'abacus'"),
         ({"kv_cache_dtype": "int4"}, "int4 cannot be executed"),
         ({"kv_cache_dtype": "int8", "allocator": "buddy"}, "a scale for each token"),
