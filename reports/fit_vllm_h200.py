@@ -57,7 +57,7 @@ class Steps:
         found = []
         for run, some in self.runs:
             cost = run.setup.cost(**constants)
-            found += [cost.time(step.shape) / PICOSECONDS for step in some]
+            found += [cost.time(step.shape) / PICOSECONDS - step.saved for step in some]
         return np.array(found)
 
     def fit(self, start: dict[str, float]) -> dict[str, float]:
@@ -95,7 +95,7 @@ class Steps:
 def steps(run: Measurement) -> list[Step]:
     """The iterations of a run that a model can be held against."""
     setup = run.setup
-    found = steady(replay_forced(run), run.rows, setup.cost(), setup.host.launches)
+    found = steady(replay_forced(run), run.rows, setup.cost(), setup.host)
     return [step for step in found if abs(step.measured / step.predicted - 1) < OUTLIER]
 
 

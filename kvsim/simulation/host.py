@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from math import exp
 from typing import NamedTuple
 
-from kvsim.core import BatchShape, picoseconds
+from kvsim.core import PICOSECONDS, BatchShape, picoseconds
 
 
 class Launches(NamedTuple):
@@ -56,9 +57,10 @@ class HostCosts(NamedTuple):
     """Share of the time of loading KV from the host for which the core hands it over to the link."""
     launches: Launches = Launches()
     boost: float = 0.0
-    """How much faster the GPU runs a large batch with prompts after one without, for ``boosted``
-    seconds: its clock, which the power limit lowers under such batches, has recovered."""
+    """How much faster the GPU begins a large batch with prompts after it has rested: its clock, which
+    the power limit lowers under such batches, has recovered."""
     boosted: float = 0.0
+    """Time in which all but 1 / e of that is lost under such batches, or regained without them."""
 
     def scaled(self, factor: float) -> HostCosts:
         """All delays ``factor`` times as long but the launches, which are part of iterations."""
@@ -69,4 +71,38 @@ class HostCosts(NamedTuple):
             to_client=factor * self.to_client,
             wake=factor * self.wake,
             idle_launch=factor * self.idle_launch,
+            boosted=factor * self.boosted,
         )
+
+
+class Heat:
+    """How warm large batches have made the GPU, from 0 (rested) to 1; it follows them exponentially."""
+
+    ALL = 0.98
+    """From here on it counts as 1."""
+
+    def __init__(self, boost: float, boosted: float) -> None:
+        self._boost, self._span = boost, PICOSECONDS * boosted
+        self._level = 0.0
+        self._rests: int | None = 0  # since when no large batch runs
+
+    def follow(self, now: int, time: int, *, heavy: bool) -> int:
+        """Picoseconds that a batch which begins now and would take ``time`` takes less."""
+        if not heavy:
+            self.rest(now)
+            return 0
+        if not self._boost or not self._span:
+            return 0
+        if self._rests is not None:
+            self._level *= exp((self._rests - now) / self._span)
+            self._rests = None
+        cool, left = 1 - self._level, exp(-time / self._span)
+        self._level = 1 - cool * left
+        if self._level >= self.ALL:
+            self._level = 1.0
+        return round(self._boost * self._span * cool * (1 - left))
+
+    def rest(self, now: int) -> None:
+        """No large batch runs from now on."""
+        if self._rests is None:
+            self._rests = now

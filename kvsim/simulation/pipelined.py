@@ -11,7 +11,7 @@ from simpy import Event
 from kvsim.core import Sequence, picoseconds
 from kvsim.protocols import Allocator, Batch, CostModel, Outcome, Scheduler
 from kvsim.simulation.events import ARRIVAL, Call, start_of
-from kvsim.simulation.host import HostCosts
+from kvsim.simulation.host import Heat, HostCosts
 from kvsim.simulation.replica import Replica
 
 
@@ -34,7 +34,7 @@ class PipelinedScheduler(Scheduler, Protocol):
 class Flight:
     """A batch on its way through the engine."""
 
-    __slots__ = ("batch", "end", "hold", "outcome", "rested", "span", "start", "steps", "waiting")
+    __slots__ = ("batch", "end", "hold", "outcome", "saved", "span", "start", "steps", "waiting")
 
     def __init__(self, batch: Batch, waiting: int) -> None:
         self.batch = batch
@@ -43,8 +43,8 @@ class Flight:
         """Requests that were left waiting when it was scheduled."""
         self.hold = 0
         """Picoseconds that pass before it is launched."""
-        self.rested = False
-        """Whether the GPU runs it faster, having rested."""
+        self.saved = 0
+        """Picoseconds that the GPU, having rested, takes less for it."""
         self.span = 0
         """Picoseconds that a leap takes, once that is known."""
         self.start = 0
@@ -83,7 +83,7 @@ class Pipelined(Replica):
         self._host = host or HostCosts()
         self._flight: Flight | None = None
         self._following: Flight | None = None
-        self._hot = False  # whether the batch that began last was a heavy one
+        self._heat = Heat(self._host.boost, self._host.boosted)
         self._burst: list[Sequence] = []  # requests that the front end has not handed over
         self._burst_start = 0
         self._hand_over: Call | None = None
@@ -163,7 +163,7 @@ class Pipelined(Replica):
         flight = self._decide(now)
         self._flight = self._next = None
         if flight is None:
-            self._hot = False
+            self._heat.rest(now)
             self._observer.idle(self.index, self.allocator)
         else:
             launch = max(wait, self._host.launches.time(flight.batch.shape))
@@ -182,10 +182,10 @@ class Pipelined(Replica):
         self._start, flight.start = now, start
         self._held = self.allocator.held_slots
         heavy = self._host.launches.heavy(flight.batch.shape)
-        flight.rested = heavy and not self._hot and self._host.boost > 0
-        self._hot = heavy
+        time = self._cost_model.time(flight.batch.shape, 1) if heavy else 0
+        flight.saved = self._heat.follow(start, time, heavy=heavy)
         if flight.steps > 1 and (
-            launch or start < now or flight.rested or self._launch_bound(flight)
+            launch or start < now or flight.saved or self._launch_bound(flight)
         ):
             flight.steps = 1  # the host decides how long it takes
         if flight.steps > 1:
@@ -232,9 +232,7 @@ class Pipelined(Replica):
     def _took(self, flight: Flight) -> int:
         """Picoseconds that the GPU takes for a batch."""
         time = flight.span or self._cost_model.time(flight.batch.shape, flight.steps)
-        if flight.rested:
-            time -= round(self._host.boost * min(time, picoseconds(self._host.boosted)))
-        return time + flight.batch.stall
+        return time - flight.saved + flight.batch.stall
 
     def _finish(self, _: Event) -> None:
         now, flight = self._env.now, self._flight

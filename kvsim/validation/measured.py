@@ -129,7 +129,7 @@ def check_measured(run: Measurement, slowness: float = 1.0) -> RunReport:
     if not run.rows:
         return RunReport(run, seen, metrics, slowness=slowness)
     forced = replay_forced(run)
-    steps = steady(forced, run.rows, run.setup.cost(), run.setup.host.launches)
+    steps = steady(forced, run.rows, run.setup.cost(), run.setup.host)
     equal = sum(equal_rows(run.rows, forced.rows))
     return RunReport(run, seen, metrics, steps, equal, slowness)
 

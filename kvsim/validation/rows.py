@@ -15,7 +15,7 @@ from kvsim.core import PICOSECONDS, BatchShape, Request, Sequence, picoseconds
 from kvsim.protocols import Batch, CostModel
 from kvsim.routing import RoundRobin
 from kvsim.simulation.cluster import simulate
-from kvsim.simulation.host import Launches
+from kvsim.simulation.host import Heat, HostCosts, Launches
 from kvsim.simulation.loading import Loading
 from kvsim.simulation.pipelined import Flight, Pipelined
 from kvsim.simulation.silent import Silent
@@ -154,26 +154,31 @@ class Step(NamedTuple):
     shape: BatchShape
     measured: float
     predicted: float
+    saved: float
+    """Seconds by which the model's time is less since the GPU had rested."""
 
 
 LATE = 4
 """Iterations after idling whose records are late, and then catch up."""
 
 
-def steady(forced: Forced, recorded: Seq[Row], cost: CostModel, launches: Launches) -> list[Step]:
+def steady(forced: Forced, recorded: Seq[Row], cost: CostModel, host: HostCosts) -> list[Step]:
     """The iterations that a step-time model can be held against: those that the replay has right.
 
     The model's time is that of the GPU, or of launching it if that takes longer.
     """
-    right = equal_rows(recorded, forced.rows)
+    right, heat = equal_rows(recorded, forced.rows), Heat(host.boost, host.boosted)
     known, found, busy = forced.shapes[: len(recorded)], [], 0
-    for i, (start, end, shape) in enumerate(known[1:-1], 1):
+    for i, (start, end, shape) in enumerate(known[:-1]):
+        time = cost.time(shape) if end > start else 0
+        saved = heat.follow(start, time, heavy=host.launches.heavy(shape))
         before, after = known[i - 1], known[i + 1]
         busy = busy + 1 if before[0] < before[1] == start < end else 0
         alike = kind(before[2]) == kind(shape) == kind(after[2])
         if busy >= LATE and alike and right[i] and i not in forced.disturbed:
-            model = max(cost.time(shape), launches.time(shape))
-            found.append(Step(shape, (end - start) / PICOSECONDS, model / PICOSECONDS))
+            model = max(time - saved, host.launches.time(shape))
+            seconds = [one / PICOSECONDS for one in (end - start, model, saved)]
+            found.append(Step(shape, *seconds))
     return found
 
 
