@@ -13,8 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .mla_merge import merge_latents
 from .paged import LOG2_E, blocks_of, rows_of
-from .parts import batch_bound, merge_parts, pick, processors, split_count, tile_counts
+from .parts import batch_bound, pick, processors, split_count, tile_counts
 from .products import soften
 
 
@@ -34,6 +35,9 @@ class Tuning(NamedTuple):
 
 FEW_HEADS = Tuning(rows=16, tile=64, warps=4, stages=2, occupancy=2)
 MANY_HEADS = Tuning(rows=64, tile=64, warps=8, stages=2, occupancy=1)
+HOPPER = Tuning(rows=64, tile=64, warps=4, stages=2, occupancy=1)
+HOPPER_REGISTERS = {"VALUE_REGS": 160, "LOAD_REGS": 64}
+"""Of a thread that sums values and one that copies; one that scores has the rest of 512."""
 
 
 def mla_decode(
@@ -54,17 +58,20 @@ def mla_decode(
     latent outputs ``[batch, heads, rank]``, typed like ``q``, and the base-2 log-sum-exp.
     Blocks that do not exist read as zeros.
     """
+    q = q.contiguous()
     batch, heads, width = q.shape
-    wide = tuning is None and heads > 32 and _on_hopper(q, rank, width - rank)
-    tuning = tuning or (FEW_HEADS if heads <= 32 or q.element_size() > 2 else MANY_HEADS)
+    hopper = tuning is None and _on_hopper(q, rank, width - rank)
+    many = heads > 32 and q.element_size() == 2
+    tuning = tuning or (HOPPER if hopper else MANY_HEADS if many else FEW_HEADS)
     head_tiles = triton.cdiv(heads, tuning.rows)
     most = triton.cdiv(block_table.shape[1] * cache.shape[1], tuning.tile)
     resident = processors(q.device) * tuning.occupancy
-    parts = split_count(head_tiles, batch * most, resident)
+    parts = _whole_shares(split_count(head_tiles, batch * most, resident), batch)
     partial = q.new_empty((parts + batch, heads, rank), dtype=torch.float32)
     partial_lse = q.new_empty((parts + batch, heads), dtype=torch.float32)
-    operands = (
-        q, cache, block_table, lengths, partial, partial_lse,
+    out = q.new_empty((batch, heads, rank))
+    lse = q.new_empty((batch, heads), dtype=torch.float32)
+    shape = (
         LOG2_E * scale, batch, parts, cache.shape[0], heads, q.stride(0), q.stride(1),
         cache.stride(0), cache.stride(1), block_table.stride(0),
     )  # fmt: skip
@@ -72,22 +79,35 @@ def mla_decode(
         "ROWS": tuning.rows, "TILE": tuning.tile, "RANK": rank, "ROPE": width - rank,
         "BLOCK_SIZE": cache.shape[1], "BATCH": batch_bound(batch), "num_warps": tuning.warps,
     }  # fmt: skip
-    if wide:
-        from .mla_wide import wide_kernel
+    memory = (q, cache, block_table, lengths, partial, partial_lse)
+    if hopper:
+        from .mla_hopper import hopper_kernel
 
-        wide_kernel[(head_tiles, parts)](*operands, **sizes)
+        hopper_kernel[(head_tiles, parts)](*memory, out, lse, *shape, **sizes, **HOPPER_REGISTERS)
     else:
-        _mla_kernel[(head_tiles, parts)](*operands, STAGES=tuning.stages, **sizes)
-    out = q.new_empty((batch, heads, rank))
-    lse = q.new_empty((batch, heads), dtype=torch.float32)
-    merge_parts(partial, partial_lse, lengths, out, lse, parts=parts, window=0, tile=tuning.tile)
+        _mla_kernel[(head_tiles, parts)](*memory, *shape, **sizes, STAGES=tuning.stages)
+    merge_latents(
+        partial, partial_lse, lengths,
+        parts=parts, tile=tuning.tile, into=(out, lse), settled=hopper,
+    )  # fmt: skip
     return out, lse
 
 
+def _whole_shares(parts: int, batch: int) -> int:
+    """Somewhat fewer programs, where sequences of one length are then cut alike or not at all."""
+    each = triton.cdiv(batch, parts)
+    even = parts // batch * batch if parts >= batch else triton.cdiv(batch, each)
+    return even if even >= 0.95 * parts else parts
+
+
 def _on_hopper(q: Tensor, rank: int, rope: int) -> bool:
-    """Whether the kernel that is laid out for Hopper and DeepSeek's sizes can run."""
+    """Whether the kernel that is laid out for Hopper and DeepSeek's sizes can run.
+
+    It is written in Gluon, which is experimental and changes: as Triton 3.6 has it.
+    """
     fits = q.is_cuda and q.dtype == torch.bfloat16 and (rank, rope) == (512, 64)
-    return fits and torch.cuda.get_device_capability(q.device) == (9, 0)
+    capable = fits and torch.cuda.get_device_capability(q.device) == (9, 0)
+    return capable and triton.__version__.startswith("3.6.")
 
 
 @triton.jit(do_not_specialize=["batch", "parts", "num_blocks", "table_stride"])

@@ -51,6 +51,17 @@ def pick(values, seqs, seq):
     return tl.sum(tl.where(seqs == seq, values, 0))
 
 
+@triton.jit
+def slots_of(lengths, seq, seqs, batch, parts, WINDOW: tl.constexpr, TILE: tl.constexpr):
+    """First and last slot of a sequence's segments; the last comes before the first if it has none."""
+    tiles, _ = tile_counts(lengths, seqs, batch, WINDOW, TILE)
+    share = tl.maximum(tl.cdiv(tl.sum(tiles), parts), 1)
+    begin = tl.sum(tl.where(seqs < seq, tiles, 0))
+    count = pick(tiles, seqs, seq)
+    first = begin // share + seq
+    return first, tl.where(count > 0, (begin + count - 1) // share + seq, first - 1)
+
+
 @triton.jit(do_not_specialize=["batch", "parts"])
 def _merge_kernel(
     partial, partial_lse, lengths, out, lse,
@@ -60,12 +71,7 @@ def _merge_kernel(
 ):  # fmt: skip
     head, seq, chunk = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     seqs, dims = tl.arange(0, BATCH), chunk * CHUNK + tl.arange(0, CHUNK)
-    tiles, _ = tile_counts(lengths, seqs, batch, WINDOW, TILE)
-    share = tl.maximum(tl.cdiv(tl.sum(tiles), parts), 1)
-    begin = tl.sum(tl.where(seqs < seq, tiles, 0))
-    count = pick(tiles, seqs, seq)
-    first = begin // share + seq
-    last = tl.where(count > 0, (begin + count - 1) // share + seq, first - 1)
+    first, last = slots_of(lengths, seq, seqs, batch, parts, WINDOW, TILE)
     top = float("-inf")
     total = 0.0
     acc = tl.zeros([CHUNK], tl.float32)
