@@ -173,6 +173,20 @@ def test_no_more_stays_cached_than_the_limit() -> None:
     assert paged >= usual > few > 0  # type: ignore[operator]
 
 
+def test_a_block_that_others_have_a_copy_of_can_go_before_those_that_follow_on_it() -> None:
+    """Two compute the same prompt at once; who ends first leaves blocks in the midst of the other's."""
+    memory = KvCached(64, block_size=1, max_cached_tokens=0)
+    first, second = (Sequence(Request(row, 0.0, 9, 1, [1, 2, 3], 3), 0) for row in range(2))
+    assert memory.admit(first, memory.match(first), 2)
+    assert memory.admit(second, memory.match(second), 4)
+    assert memory.grow(first, 6)
+    memory.free(second, 4, finished=True)
+    memory.check()
+    memory.free(first, 6, finished=True)
+    memory.check()
+    assert memory.usage().cached == 0
+
+
 def test_pages_are_mapped_once_and_stay_in_reserve() -> None:
     memory = KvCached(4097, mapping="synchronous", reserved_pages=4, max_cached_tokens=0)
     one = sequence(5 * memory.page_blocks * 16)

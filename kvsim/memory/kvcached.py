@@ -155,20 +155,20 @@ class KvCached(MappedPaged):
         ages = {extent: age for age, extent in enumerate(idle)}
         ends: dict[int, list[Extent]] = {}
         waiting = [extent for extent in idle if _is_end(extent)]
-        gone: list[int] = []
+        gone, ids = list[int](), self._tree.ids
         while len(gone) < blocks:
             for extent in waiting:
-                ends.setdefault(self._page(extent), []).append(extent)
+                if extent in ids:
+                    ends.setdefault(self._page(extent), []).append(extent)
             assert ends, "what is cached and free has an end"
             page = min(ends, key=lambda page: (self._in_use[page], page))
             waiting = []
             for extent in sorted(ends.pop(page), key=ages.__getitem__):
-                gone += self._let_go(extent, blocks - len(gone))
-                if len(gone) == blocks:
-                    break
-                waiting += [one for one in _next_ends(extent) if one in ages]
+                if len(gone) < blocks and extent in ids and _is_end(extent):
+                    gone += self._let_go(extent, blocks - len(gone))
+                    waiting += [one for one in _next_ends(extent) if one in ages]
         empty = Extent(0, blocks, cached=False)
-        self._tree.ids[empty] = sorted(gone)  # taken again page by page
+        ids[empty] = sorted(gone)  # taken again page by page
         self._queue.release(empty)
         self.evictions += blocks
 
@@ -216,15 +216,11 @@ class KvCached(MappedPaged):
 
 
 def _is_end(extent: Extent) -> bool:
-    """Whether nothing follows on it; nor, of a copy, on the block that it would take the place of."""
-    return not extent.children and (extent.original is None or not extent.original.children)
+    """Whether no block loses its predecessor with it: none follows, or a copy takes its place."""
+    return not extent.children or bool(extent.copies) or extent.original is not None
 
 
 def _next_ends(extent: Extent) -> list[Extent]:
     """What ends where some of an extent was let go: its rest, else what came before it."""
-    if extent.end > extent.start:
-        return [extent]
-    before = extent.parent
-    return (
-        [] if before is None else [one for one in (before, *(before.copies or ())) if _is_end(one)]
-    )
+    before = extent if extent.end > extent.start else extent.parent
+    return [before] if before is not None and _is_end(before) else []
