@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import sqlite3
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from datetime import date
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -30,6 +33,7 @@ from kvsim.planning.search import Bench, Placement, smallest
 from kvsim.planning.trial import Change, Outcome, Trial
 from kvsim.planning.unloaded import Glance, survey
 from kvsim.scenario import Scenario
+from kvsim.simulation.parallel import end
 from kvsim.workload import open_trace
 
 TODAY = date(2026, 11, 29)
@@ -155,6 +159,15 @@ def test_every_trial_runs_once(mooncake: str) -> None:
 
 
 # What is remembered.
+
+
+def test_a_plan_that_is_stopped_ends_its_own_processes_and_no_other_plan_s() -> None:
+    spawn = get_context("spawn")
+    with ProcessPoolExecutor(1, spawn) as stopped, ProcessPoolExecutor(1, spawn) as other:
+        worker = other.submit(os.getpid).result()
+        stopped.submit(os.getpid).result()
+        end(stopped)
+        assert other.submit(os.getpid).result() == worker
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from kvsim.planning.archive import Memory
 from kvsim.planning.trial import Outcome, Trial
-from kvsim.simulation.parallel import obey_the_parent
+from kvsim.simulation.parallel import end, obey_the_parent
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -92,10 +92,8 @@ class Lab:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is not None and self._jobs > 1:
-            self._executor.shutdown(wait=False, cancel_futures=True)
-            for child in multiprocessing.active_children():
-                child.terminate()
+        if kind is not None and isinstance(self._executor, ProcessPoolExecutor):
+            end(self._executor)
         self._executor.shutdown()
 
     @property

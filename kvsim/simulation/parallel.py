@@ -33,10 +33,16 @@ def run_all(work: Callable[[T], R], tasks: Iterable[T], jobs: int) -> list[R]:
         try:
             return list(pool.map(work, todo))
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for child in multiprocessing.active_children():
-                child.terminate()
+            end(pool)
             raise
+
+
+def end(pool: ProcessPoolExecutor) -> None:
+    """End a pool in the middle of its work; the processes of other pools go on."""
+    workers = list(pool._processes.values())  # shutdown forgets them
+    pool.shutdown(wait=False, cancel_futures=True)
+    for worker in workers:
+        worker.terminate()
 
 
 def obey_the_parent() -> None:
