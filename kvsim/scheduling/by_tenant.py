@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterable
+from bisect import insort
+from collections import deque
+from collections.abc import Iterator
 from typing import Protocol
 
 from kvsim.core import Sequence
@@ -23,29 +24,57 @@ class InParts(Allocator, Protocol):
         ...
 
 
-class Lines(deque[Sequence]):
-    """The queue, which knows how many of each tenant wait."""
+class Lines:
+    """The queue, in a line for each tenant. Its places are the heads of the lines, by their order."""
 
-    def __init__(self, waiting: Iterable[Sequence] = ()) -> None:
-        super().__init__(waiting)
-        self.waiting = Counter(sequence.request.tenant for sequence in self)
+    def __init__(self) -> None:
+        self._lines: dict[str | None, deque[tuple[int, Sequence]]] = {}
+        self._heads: list[tuple[int, str | None]] = []
+        """The number of each line's first request, and whose line it is."""
+        self._first = self._last = self._count = 0
+
+    @property
+    def places(self) -> int:
+        """Tenants of whom somebody waits."""
+        return len(self._heads)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return (sequence for line in self._lines.values() for _, sequence in line)
+
+    def __getitem__(self, place: int) -> Sequence:
+        return self._lines[self._heads[place][1]][0][1]
 
     def append(self, sequence: Sequence) -> None:
         """A request has arrived."""
-        super().append(sequence)
-        self.waiting[sequence.request.tenant] += 1
+        self._last += 1
+        tenant = sequence.request.tenant
+        line = self._lines.setdefault(tenant, deque())
+        if not line:
+            self._heads.append((self._last, tenant))
+        line.append((self._last, sequence))
+        self._count += 1
 
     def appendleft(self, sequence: Sequence) -> None:
-        """A request was preempted."""
-        super().appendleft(sequence)
-        self.waiting[sequence.request.tenant] += 1
+        """A request was preempted: it goes before all others."""
+        self._first -= 1
+        tenant = sequence.request.tenant
+        line = self._lines.setdefault(tenant, deque())
+        if line:
+            self._heads.remove((line[0][0], tenant))
+        self._heads.insert(0, (self._first, tenant))
+        line.appendleft((self._first, sequence))
+        self._count += 1
 
-    def __delitem__(self, place: int) -> None:  # type: ignore[override]
-        tenant = self[place].request.tenant
-        super().__delitem__(place)
-        self.waiting[tenant] -= 1
-        if not self.waiting[tenant]:
-            del self.waiting[tenant]
+    def __delitem__(self, place: int) -> None:
+        _, tenant = self._heads.pop(place)
+        line = self._lines[tenant]
+        line.popleft()
+        if line:
+            insort(self._heads, (line[0][0], tenant))
+        self._count -= 1
 
 
 class ByTenant(Chunked):
@@ -61,16 +90,12 @@ class ByTenant(Chunked):
     passes = True
 
     def _admit(self, prompts: list[tuple[Sequence, int]], budget: int, now: int) -> None:
-        waiting, running, refused = self._waiting, self._running, set[str | None]()
-        place = 0
-        while budget > 0 and len(running) < self._max_seqs and len(refused) < len(waiting.waiting):
-            tenant = waiting[place].request.tenant
-            tokens = 0 if tenant in refused else self._try(place, prompts, budget, now)
-            if not tokens:
-                refused.add(tenant)
-                place += 1
+        waiting, refused = self._waiting, 0
+        while refused < waiting.places and budget > 0 and len(self._running) < self._max_seqs:
+            tokens = self._try(refused, prompts, budget, now)
+            refused += not tokens
             budget -= tokens
-        self._blocked = bool(refused) and len(refused) == len(waiting.waiting)
+        self._blocked = 0 < refused == waiting.places
 
     def _latest(self) -> Sequence:
         return next(one for one in reversed(self._running.values()) if self._lacks_room(one))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from kvsim.core import Match, Sequence
 from kvsim.protocols import Allocator, Preemption, Standing, VictimRule
@@ -13,6 +14,26 @@ from kvsim.scheduling.running import Running
 from kvsim.scheduling.victims.last import Last
 
 
+class Queue(Protocol):
+    """Sequences that wait, by their place; 0 is looked at first."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Sequence]: ...
+
+    def __getitem__(self, place: int, /) -> Sequence: ...
+
+    def __delitem__(self, place: int, /) -> None: ...
+
+    def append(self, sequence: Sequence, /) -> None:
+        """It waits from now on, behind all others."""
+        ...
+
+    def appendleft(self, sequence: Sequence, /) -> None:
+        """It was preempted, and waits before all others."""
+        ...
+
+
 class Preempting:
     """What runs and what waits, with the rules for who goes when memory runs out.
 
@@ -20,7 +41,7 @@ class Preempting:
     whole.
     """
 
-    queue: type[deque[Sequence]] = deque
+    queue: Callable[[], Queue] = deque
     passes = False
     """Whether requests may run ahead of one that was refused, of whoever wants the room of another."""
 
