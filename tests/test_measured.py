@@ -36,6 +36,9 @@ def test_with_the_recorded_times_every_iteration_is_scheduled_as_vllm_did(name: 
     assert found.rows - found.equal_rows <= ROWS[name]
 
 
+DIFFER = {"l8b_default__micro": 0, "q32b_default__micro": 1, "l8b_kv12000__agent1": 1,
+          "l8b_default__code8": 16, "l8b_default__moonconv2": 33}  # fmt: skip
+"""Iterations of whole runs that may, as few as the rules alone were found to leave."""
 RUNS = ["l8b_default__code8", "l8b_default__moonconv2", "l8b_kv12000__agent1", "l8b_default__micro",
         "l8b_mbt8192_fp8kv__code8", "l8b_mbt8192_fp8kv__moonconv2", "q32b_default__micro"]  # fmt: skip
 
@@ -45,10 +48,12 @@ def test_latencies_and_throughput_of_dense_models_are_predicted_within_their_ban
 ) -> None:
     runs = [report(shared / "reference/vllm_h200" / f"{name}.json.gz") for name in RUNS]
     median, largest = worst(runs)
-    assert median < 0.02
-    assert largest < 0.12
+    assert median < 0.015
+    assert largest < 0.1
     for run in runs:
         metrics = run.metrics
+        assert run.rows - run.equal_rows <= DIFFER.get(run.name, 60)
+        assert metrics["iterations"].rel_error == pytest.approx(0, abs=0.03)
         assert abs(metrics["output_throughput"].rel_error or 0) < 0.03
         assert metrics["cached_tokens"].measured == metrics["cached_tokens"].predicted
         assert metrics["peak_kv_usage"].measured == pytest.approx(
