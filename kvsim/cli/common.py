@@ -142,6 +142,8 @@ def _metavar(annotation: Any) -> str:
     """What a value looks like; the scenario itself checks it."""
     kinds = {annotation, *get_args(annotation)}
     kinds |= {inner for kind in kinds for inner in get_args(kind)}
+    if str in kinds:
+        return "TEXT"
     return "INT" if int in kinds else "NUMBER" if float in kinds else "TEXT"
 
 
