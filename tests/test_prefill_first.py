@@ -60,7 +60,7 @@ def load(seed: int) -> Load:
 
 def test_every_decision_is_that_of_the_plain_loop() -> None:
     retractions = evictions = chunks = 0
-    for seed in range(120):
+    for seed in range(80):
         requests, limits = load(seed)
         memory = Radix(limits.slots, page_size=limits.page)
         engine = PrefillFirst(
