@@ -46,7 +46,7 @@ class Flight:
         self.saved = 0
         """Picoseconds that the GPU, having rested, takes less for it."""
         self.span = 0
-        """Picoseconds that a leap takes, once that is known."""
+        """Picoseconds that its steps take, once that is known."""
         self.start = 0
         """When the GPU begins it: before its last kernel is launched, unless it is one graph."""
         self.end = 0
@@ -188,6 +188,8 @@ class Pipelined(Replica):
             launch or start < now or flight.saved or self._launch_bound(flight)
         ):
             flight.steps = 1  # the host decides how long it takes
+        if heavy and flight.steps == 1:
+            flight.span = time
         if flight.steps > 1:
             self._begin_last(flight)
         elif launch:
@@ -231,8 +233,9 @@ class Pipelined(Replica):
 
     def _took(self, flight: Flight) -> int:
         """Picoseconds that the GPU takes for a batch."""
-        time = flight.span or self._cost_model.time(flight.batch.shape, flight.steps)
-        return time - flight.saved + flight.batch.stall
+        if not flight.span:
+            flight.span = self._cost_model.time(flight.batch.shape, flight.steps)
+        return flight.span - flight.saved + flight.batch.stall
 
     def _finish(self, _: Event) -> None:
         now, flight = self._env.now, self._flight
