@@ -37,7 +37,7 @@ def load(seed: int) -> Load:
     """Bursts of prompts that share beginnings; answers that outgrow the pool, now and then long ones."""
     draw = Random(seed)
     page, width = draw.choice([1, 1, 2, 3, 5]), draw.choice([2, 4, 7])
-    longest = draw.choice([10, 40, 40, 400])
+    longest = draw.choice([10, 40, 40, 150])
     arrival, requests = 0, []
     for row in range(draw.randint(4, 24)):
         arrival += draw.choice([0, 0, 0, 3, 40, 400])
