@@ -15,8 +15,8 @@ from .style import BLUE, GREEN, GREY, ORANGE, SERIES, SKY, down, finished, title
 HEIGHT = 400
 SHARE = ".2~%"
 """With digits where a narrow range needs them."""
-APART = 1.1
-"""Ratio of neighbouring loads from which both have room for a text."""
+APART = 0.08
+"""Share of the plot between two points from which both have room for a text."""
 
 
 def cost_figure(plan: PlanData, say: Words) -> go.Figure:
@@ -40,7 +40,7 @@ def cost_figure(plan: PlanData, say: Words) -> go.Figure:
     figure.update_xaxes(
         title=say("axis.dollars_per_month"), tickprefix="$", range=[0, 1.2 * widest]
     )
-    down(figure).update_layout(bargap=0.5)
+    down(figure).update_layout(bargap=1 - min(0.5, 0.17 * len(names)))
     titled(figure, say("plan.costs"))
     return finished(figure, height=max(HEIGHT, 150 + 46 * len(names)), legend=False)
 
@@ -106,7 +106,10 @@ def pareto_figure(plan: PlanData, seen: Exploration, say: Words) -> go.Figure:
         showlegend=False,
         hoverinfo="skip",
     )
-    texts = dict(zip(points, rates([load.request_rate for load in loads]), strict=True))
+    texts = {
+        point: f" {load.request_rate:.2g}/s" if room else ""
+        for point, load, room in zip(points, loads, spaced(points), strict=True)
+    }
     for met, colour, key in ((True, GREEN, "plan.load_met"), (False, ORANGE, "plan.load_missed")):
         some = [(point, load) for point, load in zip(points, loads, strict=True) if load.met == met]
         figure.add_scatter(
@@ -128,14 +131,17 @@ def pareto_figure(plan: PlanData, seen: Exploration, say: Words) -> go.Figure:
     return finished(figure, height=HEIGHT)
 
 
-def rates(loads: Sequence[float]) -> list[str]:
-    """Texts of loads; none where it would lie on that of the load before."""
-    texts, last = [], 0.0
-    for load in loads:
-        apart = load > APART * last
-        last = load if apart else last
-        texts.append(f" {load:.2g}/s" if apart else "")
-    return texts
+def spaced(points: Sequence[tuple[float, float]]) -> list[bool]:
+    """Which points, in their order along a line, have room for a text beside them."""
+    wide, high = (
+        max((abs(point[axis]) for point in points), default=0.0) or 1.0 for axis in (0, 1)
+    )
+    found, last = [], None
+    for x, y in points:
+        room = last is None or max(abs(x - last[0]) / wide, abs(y - last[1]) / high) > APART
+        last = (x, y) if room else last
+        found.append(room)
+    return found
 
 
 def sizes_figure(plan: PlanData, seen: Exploration, say: Words) -> go.Figure:

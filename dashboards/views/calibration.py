@@ -6,7 +6,7 @@ from statistics import median
 
 import streamlit as st
 
-from kvsim.costs.accuracy import Accuracy, Check, accuracies, checks
+from kvsim.costs.accuracy import Accuracy, accuracies, checks
 from kvsim.costs.operators import Profile, load_profile, shipped
 
 from .. import state
@@ -53,7 +53,8 @@ def kernels(desk: Desk, profile: Profile) -> None:
         held = checks(profile)
         if held:
             draw(figures.accuracy_figure(held, say), "accuracy")
-            errors(desk, held, accuracies(profile))
+    if held:
+        errors(desk, accuracies(profile))
 
 
 def spread(names: list[str]) -> list[str]:
@@ -69,7 +70,7 @@ def best(series: list[Timed]) -> str:
     )
 
 
-def errors(desk: Desk, held: list[Check], found: list[Accuracy]) -> None:
+def errors(desk: Desk, found: list[Accuracy]) -> None:
     """Errors by operator, as a table."""
     say = desk.say
     rows = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kvsim.catalog.formats import FORMATS
 from kvsim.costs.demand import Demand
 from kvsim.costs.operators import Place
 
@@ -19,10 +20,10 @@ def gemm(place: Place, m: int) -> Demand:
 
 
 def decode_attention(place: Place, context: int) -> Demand:
-    """One query a head for each sequence: all keys and values are read once."""
+    """One query a head for each sequence: all keys and values are read once, with their scales."""
     dtype, head, group, heads = str(place[0]), int(place[2]), int(place[3]), int(place[4])
-    rows = context * heads
-    return Demand(2 * BYTES[dtype] * rows * head, 4.0 * rows * group * head)
+    read = 2 * context * FORMATS[dtype].row_bytes(heads, head)
+    return Demand(read, 4.0 * context * heads * group * head)
 
 
 def prefill_attention(place: Place, past: int) -> Demand:
