@@ -133,6 +133,10 @@ def test_advice_says_which_times_no_kernel_stands_behind(chat: Advice) -> None:
     row = row_of(chat, "your traffic, as recorded")
     assert "int4 weights extrapolated" in found(row, "weights-4bit").reason
     assert "extrapolated" not in found(row, "weights-8bit").reason
+    edge = row_of(chat, "edge")
+    assert edge.at_a_price is not None
+    assert "4-bit weights" in edge.at_a_price.names
+    assert edge.at_a_price.times.endswith("int4 weights extrapolated")
 
 
 def test_a_prefix_shorter_than_a_block_is_why_caching_is_inert(write: Write) -> None:

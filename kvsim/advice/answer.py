@@ -47,6 +47,8 @@ class Together(NamedTuple):
     scenario: Scenario
     changes: tuple[Change, ...]
     """Against the deployment as it is."""
+    times: str
+    """Where the iteration times come from."""
 
 
 class Row(NamedTuple):

@@ -83,4 +83,5 @@ def together(study: Study, row: Row, picked: Sequence[Finding]) -> Together:
     judged_by = measures(row.facts.clients, limited=bool(scenario.slo))
     run = study.run(scenario, row.situation)
     names = tuple(f"{'no ' if one.in_use else ''}{one.technique.name}" for one in picked)
-    return Together(names, scenario, compared(row.base, run, row.facts, judged_by).changes)
+    changes = compared(row.base, run, row.facts, judged_by).changes
+    return Together(names, scenario, changes, str((run.summary or {}).get("cost_model")))

@@ -75,6 +75,7 @@ def together(seen: Together) -> Document:
     return {
         "changes": list(seen.names),
         "effect": [change(c) for c in seen.changes],
+        "cost_model": seen.times,
         "vllm": lines.vllm,
         "sglang": lines.sglang,
         "notes": list(lines.notes),

@@ -81,7 +81,8 @@ def added(seen: Together | None) -> str:
     if seen is None:
         return "nothing"
     effects = [str(change) for change in seen.changes if change.gain]
-    return f"{' + '.join(seen.names)}: {', '.join(effects) or 'no effect together'}"
+    guessed = f" (times {seen.times})" if "extrapolated" in seen.times else ""
+    return f"{' + '.join(seen.names)}: {', '.join(effects) or 'no effect together'}{guessed}"
 
 
 def details(row: Row, console: Console) -> None:
