@@ -17,7 +17,7 @@ from ..figures import compare as figures
 from ..money import RunCost, cost_of
 from ..rows import COLUMNS, rows
 from ..settings import slos
-from ..shown import brief, dollars, number, percent, quantity
+from ..shown import ABSENT, brief, dollars, number, percent, quantity
 from ..text import plain
 from ..workspace import Desk, digest_of
 from .parts import CARD, draw, nothing_to_show
@@ -165,7 +165,7 @@ def table(desk: Desk, runs: Mapping[str, RunResult], costs: Mapping[str, RunCost
         else st.column_config.NumberColumn(say(f"column.{name}"), format=kind)
         for name, kind in COLUMNS.items()
     }
-    st.dataframe(frame, column_config=formats, hide_index=True)
+    st.dataframe(frame, column_config=formats, hide_index=True, placeholder=ABSENT)
     row = st.container(horizontal=True)
     csv = frame.to_csv(index=False).encode()
     row.download_button(say("compare.csv"), csv, "kvsim-runs.csv", "text/csv", on_click="ignore")

@@ -11,6 +11,7 @@ import streamlit as st
 from kvsim.errors import KvsimError
 
 from ..figures.style import CONFIG
+from ..shown import ABSENT
 from ..workspace import Desk
 
 CARD = 150
@@ -45,7 +46,13 @@ def listed(rows: Sequence[Mapping[str, object]], formats: Mapping[str, str]) -> 
         for name in rows[0]
         if any(isinstance(row[name], int | float) for row in rows)
     }
-    st.dataframe(pd.DataFrame(rows), column_config=columns, hide_index=True, height="content")
+    st.dataframe(
+        pd.DataFrame(rows),
+        column_config=columns,
+        hide_index=True,
+        height="content",
+        placeholder=ABSENT,
+    )
 
 
 def nothing_to_show(desk: Desk) -> bool:

@@ -12,6 +12,7 @@ from .. import state
 from ..figures import sizing as figures
 from ..shown import quantity, size
 from ..sizes import DTYPES, Placed, bytes_by_dtype, limits_for, model_of_text, placements
+from ..text import plain
 from ..workspace import Desk
 from .parts import draw, listed, metrics
 
@@ -95,19 +96,22 @@ def cards(desk: Desk, smallest: Placed, length: int) -> None:
 
 
 def table(desk: Desk, found: list[Placed], length: int) -> None:
-    """Every number of GPUs in figures; where it does not fit, why."""
+    """Every number of GPUs that hold the model in figures; why the others do not."""
     say = desk.say
     rows = [
         {
             "TP": each.tensor_parallel,
-            say("sizing.column_token"): plan.layout.gpu_bytes_per_token if plan else None,
-            say("sizing.column_blocks"): plan.num_gpu_blocks if plan else None,
-            say("sizing.column_tokens"): plan.kv_tokens_capacity if plan else None,
-            say("sizing.column_concurrency"): round(plan.max_concurrency(length), 1) if plan else None,
-            say("sizing.column_refusal"): say.translated(each.refusal or ""),
+            say("sizing.column_token"): plan.layout.gpu_bytes_per_token,
+            say("sizing.column_blocks"): plan.num_gpu_blocks,
+            say("sizing.column_tokens"): plan.kv_tokens_capacity,
+            say("sizing.column_concurrency"): round(plan.max_concurrency(length), 1),
         }
         for each in found
-        for plan in (each.plan,)
-    ]  # fmt: skip
+        if (plan := each.plan) is not None
+    ]
     st.markdown(f"**{say('sizing.table')}**")
     listed(rows, {})
+    for each in found:
+        if each.refusal is not None:
+            reason = plain(say.translated(each.refusal))
+            st.caption(say("sizing.refused", size=each.tensor_parallel, reason=reason))

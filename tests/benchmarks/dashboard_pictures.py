@@ -42,7 +42,7 @@ PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Pages, and how the browser is set up for them."""
 DESK = {"width": 1280, "height": 900}
-COLOURS = 160
+COLOURS = 200
 TALLEST = 3_400
 PLANNED = 400
 """Seconds that a plan may take."""
@@ -88,7 +88,9 @@ def picture(browser: Browser, address: str, setting: dict[str, Any], out: Path) 
         page.set_viewport_size({"width": width, "height": min(int(height) + 20, TALLEST)})
         page.wait_for_timeout(1_500)
         image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-        image.quantize(COLOURS, dither=Image.Dither.NONE).save(out, optimize=True)
+        image.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+            out, optimize=True
+        )
     print(f"{out}: {out.stat().st_size / 1e3:.0f} kB")
 
 
