@@ -42,8 +42,6 @@ PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Pages, and how the browser is set up for them."""
 DESK = {"width": 1280, "height": 900}
-COLOURS = 255
-"""The most frequent ones, which are those of the figures."""
 TALLEST = 3_400
 PLANNED = 400
 """Seconds that a plan may take."""
@@ -71,7 +69,7 @@ def main() -> None:
 
 
 def picture(browser: Browser, address: str, setting: dict[str, Any], out: Path) -> None:
-    """A whole page, in few colours so that the file is small."""
+    """A whole page."""
     from PIL import Image
 
     with browser.new_context(**{"viewport": DESK, **setting}) as context:
@@ -89,10 +87,7 @@ def picture(browser: Browser, address: str, setting: dict[str, Any], out: Path) 
         page.set_viewport_size({"width": width, "height": min(int(height) + 20, TALLEST)})
         page.wait_for_timeout(1_500)
         image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-        frequent = sorted(image.getcolors(1 << 24), reverse=True)[:COLOURS]
-        palette = Image.new("P", (1, 1))
-        palette.putpalette([part for _, colour in frequent for part in colour])
-        image.quantize(palette=palette, dither=Image.Dither.NONE).save(out, optimize=True)
+        image.save(out, optimize=True)
     print(f"{out}: {out.stat().st_size / 1e3:.0f} kB")
 
 
