@@ -113,11 +113,6 @@ class KVLayout:
         """One more token, windows full, on the GPU that holds most of it; indexer included."""
         return ceil(max(stage.growth + stage.index for stage in self.stages))
 
-    @property
-    def gpu_fixed_bytes_per_sequence(self) -> int:
-        """Full windows and recurrent state on the GPU that holds most of them."""
-        return ceil(max(stage.window_bytes() + stage.state for stage in self.stages))
-
     def block_bytes(self, block_size: int) -> int:
         """A block of ``block_size`` slots on a GPU, all layers of its stage together."""
         return ceil(self.slot * block_size) or block_size

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from kvsim.core import NO_MATCH, Match, Sequence, Usage, packed
 from kvsim.errors import CapacityError, ConfigError
 from kvsim.memory.eviction import MakePolicy
@@ -226,10 +228,10 @@ class Paged:
         Under a policy of choice chunks go one by one: what they cache may change who leaves next.
         """
         free = self._queue.blocks
-        if sequence is not None and self._ranked is not None:
-            steps = min(steps, 1)
         if sequence is None:
             return self._phases.max_steps(steps, free)
+        if self._ranked is not None:
+            steps = min(steps, 1)
         lease: Lease = sequence.kv
         start, held = sequence.num_computed, lease.blocks
 
@@ -238,11 +240,7 @@ class Paged:
 
         if needed(steps) <= free:
             return steps
-        low, high = 0, steps
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if needed(middle) <= free else (low, middle)
-        return low
+        return bisect_right(range(1, steps), free, key=needed)
 
     def advance(self, steps: int, *, grown: bool = False) -> None:
         """All decoders gain ``steps`` tokens, and the blocks for them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvsim.core import BatchShape, Sequence
+from kvsim.core import Sequence
 from kvsim.errors import ConfigError
 from kvsim.protocols import Allocator, Batch, Outcome, Preemption, VictimRule
 from kvsim.scheduling.admitting import Admitting, Limits
@@ -96,11 +96,7 @@ class Chunked(Admitting):
         steps = min(clock.steps_to_finish(), longest)
         if not steps or not (steps := self._allocator.room(steps)):
             return None
-        decodes = clock.decodes
-        squares = clock.context_squares
-        shape = BatchShape(decodes, clock.context_tokens, 0, 0, 0, 0, decodes, squares)
-        open_ = not closed or self._passed
-        return self._launch(Batch(shape, steps, open_, ()))
+        return self._launch(Batch(clock.shape(), steps, not closed or self._passed, ()))
 
     def _chunk_leap(
         self, sequence: Sequence, chunk: int, longest: int, closed: bool
@@ -113,7 +109,7 @@ class Chunked(Admitting):
         if not steps or not (steps := self._allocator.room(steps, sequence, chunk)):
             return None
         prompts = [(sequence, chunk)]
-        return self._launch(Batch(self._shape(prompts), steps, not closed, prompts))
+        return self._launch(Batch(clock.shape(prompts), steps, not closed, prompts))
 
     def _launch(self, batch: Batch) -> Batch:
         """Take the memory of a single iteration now, that of a leap when its steps are certain."""
@@ -144,7 +140,7 @@ class Chunked(Admitting):
             return None
         self._computing = [sequence for sequence, _ in prompts]
         stall, self._stall = self._stall, 0
-        return Batch(self._shape(prompts), 1, False, prompts, stall)
+        return Batch(self._clock.shape(prompts), 1, False, prompts, stall)
 
     def _continue(self, prompts: list[tuple[Sequence, int]], now: int) -> int:
         """Make room for all that run; returns what is left of the budget."""
@@ -227,20 +223,6 @@ class Chunked(Admitting):
     def _begin(self, sequence: Sequence) -> int:
         """Tokens that a prompt has, or gets back from the host, when it goes on."""
         return sequence.num_computed if sequence.group is None else sequence.group.start(sequence)
-
-    def _shape(self, prompts: list[tuple[Sequence, int]]) -> BatchShape:
-        decodes = sampled = self._clock.decodes
-        tokens = context = pairs = longest = 0
-        for sequence, new in prompts:
-            cached = sequence.num_computed
-            longest = max(longest, cached)
-            tokens += new
-            context += cached
-            pairs += new * cached + new * (new + 1) // 2
-            sampled += cached + new == sequence.num_tokens
-        clock, count = self._clock, len(prompts)
-        reads, squares = clock.context_tokens, clock.context_squares
-        return BatchShape(decodes, reads, count, tokens, context, pairs, sampled, squares, longest)
 
     # Completion.
 

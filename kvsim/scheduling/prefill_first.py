@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from math import floor
 
-from kvsim.core import BatchShape, Sequence
+from kvsim.core import Sequence
 from kvsim.errors import ConfigError
 from kvsim.protocols import Allocator, Batch, Standing
 from kvsim.scheduling.chunked import UNBOUNDED
@@ -117,7 +117,8 @@ class PrefillFirst:
             self._admit(prompts, now)
         if not prompts:
             return None
-        return Batch(_shape(prompts), 1, False, prompts)
+        alone = Running()  # on which nobody decodes
+        return Batch(alone.shape(prompts), 1, False, prompts)
 
     def _go_on(self, sequence: Sequence, prompts: list[tuple[Sequence, int]]) -> None:
         """The next chunk of the prompt that was cut, unless there is no room for it."""
@@ -211,15 +212,12 @@ class PrefillFirst:
         if self._retracted:
             self._retract(now)
             steps = 1
-        clock = self._clock
-        if not clock.decodes:
+        if not self._clock.decodes:
             return None
         self._deferred = steps > 1
         if not self._deferred:
             self._allocator.advance(1)
-        reads, squares, count = clock.context_tokens, clock.context_squares, clock.decodes
-        shape = BatchShape(count, reads, sampled=count, context_squares=squares)
-        return Batch(shape, steps, not self._full, ())
+        return Batch(self._clock.shape(), steps, not self._full, ())
 
     def _steps(self) -> int:
         """Iterations that can follow one another: until somebody may be admitted, or ends."""
@@ -310,13 +308,3 @@ class PrefillFirst:
         assert len(self._running) <= self._max_seqs
         assert self._clock.decodes == len(decoding) == len(self._running) - bool(self._chunked)
         assert self._clock.context_tokens == sum(map(self._clock.computed, decoding))
-
-
-def _shape(prompts: list[tuple[Sequence, int]]) -> BatchShape:
-    """Prompts alone; those that complete give a token."""
-    context = sum(one.num_computed for one, _ in prompts)
-    tokens = sum(new for _, new in prompts)
-    pairs = sum(new * one.num_computed + new * (new + 1) // 2 for one, new in prompts)
-    sampled = sum(one.num_computed + new == one.num_tokens for one, new in prompts)
-    longest = max((one.num_computed for one, _ in prompts), default=0)
-    return BatchShape(0, 0, len(prompts), tokens, context, pairs, sampled, prefill_longest=longest)

@@ -6,9 +6,10 @@ execution side of the oracle boundary: it alone knows when a sequence will end.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heappop, heappush
 
-from kvsim.core import Sequence
+from kvsim.core import BatchShape, Sequence
 
 
 class Running:
@@ -35,6 +36,22 @@ class Running:
         self.context_squares += sequence.num_computed**2
         heappush(self._ends, (self.step + left, sequence.order, sequence))
         return True
+
+    def shape(self, prompts: Iterable[tuple[Sequence, int]] = ()) -> BatchShape:
+        """An iteration in which all decode, beside so many new tokens of each prompt."""
+        decodes = sampled = self.decodes
+        count = tokens = context = pairs = longest = 0
+        for sequence, new in prompts:
+            cached = sequence.num_computed
+            if cached > longest:
+                longest = cached
+            count += 1
+            tokens += new
+            context += cached
+            pairs += new * cached + new * (new + 1) // 2
+            sampled += cached + new == sequence.num_tokens
+        reads, squares = self.context_tokens, self.context_squares
+        return BatchShape(decodes, reads, count, tokens, context, pairs, sampled, squares, longest)
 
     def computed(self, sequence: Sequence) -> int:
         """Tokens of a decoding sequence whose KV exists."""
