@@ -43,7 +43,8 @@ from kvsim.reporting.document import (
 from kvsim.reporting.forms import dollars, plain
 from kvsim.reporting.render import write_report
 from kvsim.reporting.trust import calibration
-from kvsim.scenario import Scenario, load
+from kvsim.scenario import Scenario
+from kvsim.scenario_file import load
 from kvsim.workload.generate import generate
 from kvsim.workload.spec import WorkloadSpec
 from kvsim.workload.writers import write_trace

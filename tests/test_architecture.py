@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "slo": {"errors"},
     "quotas": {"core", "errors"},
     "scenario": {"errors", "quotas", "slo"},
+    "scenario_file": {"errors", "scenario"},
     "routing": FOUNDATION,
     "workload": FOUNDATION | {"files"},
     "memory": FOUNDATION | {"quotas"},

@@ -17,7 +17,8 @@ from kvsim.catalog import load_gpu
 from kvsim.compose import deploy, simulate
 from kvsim.errors import CapacityError, ConfigError
 from kvsim.registry import blueprint, options, resolve
-from kvsim.scenario import Scenario, load
+from kvsim.scenario import Scenario
+from kvsim.scenario_file import load
 from kvsim.sizing import served_limits
 from kvsim.slo import read_bound, read_slos, require
 from kvsim.tables import NUMBERS

@@ -16,7 +16,8 @@ import typer
 
 from kvsim.cli.output import OUTPUTS, Output
 from kvsim.errors import ConfigError, shown
-from kvsim.scenario import Scenario, Settings, Workload, load
+from kvsim.scenario import Scenario, Settings, Workload
+from kvsim.scenario_file import load
 
 NESTED = "workload__"
 """Begins the parameter of a setting of the workload."""

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvsim.errors import CapacityError, ConfigError, KvsimError
-from kvsim.scenario import Scenario, lifted, load
+from kvsim.scenario import Scenario, lifted
+from kvsim.scenario_file import load
 from kvsim.sweeping.matrix import Point, points
 from kvsim.sweeping.spec import Spec
 from kvsim.workload import TraceOptions, open_trace
