@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
 from kvsim.errors import ConfigError
@@ -159,12 +158,7 @@ class Recording:
             self._folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
             self._writer = RequestWriter(self._folder / REQUESTS)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._writer is not None:
             self._writer.close()
         if self._folder is not None:

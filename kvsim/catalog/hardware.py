@@ -168,52 +168,41 @@ def gpu_from(row: dict[str, str]) -> Gpu:
 @cache
 def all_prices() -> tuple[Price, ...]:
     """Every line of the price list."""
+    return tuple(map(price_of, rows("prices.csv")))
+
+
+@cache
+def all_regional_prices() -> tuple[Price, ...]:
+    """Every line of the snapshot."""
+    unknown = {"sku": "", "gpus": "", "usd_per_hour": ""}
     return tuple(
-        Price(
-            provider=row["provider"],
-            sku=row["sku"],
-            gpu=row["gpu"],
-            catalog_gpu=row["catalog_gpu"] or None,
-            gpus=int(row["gpus"]) if row["gpus"] else None,
-            usd_per_hour=number(row["usd_per_hour"]),
-            usd_per_gpu_hour=float(row["usd_per_gpu_hour"]),
-            region=row["region"],
-            kind=row["kind"],
-            date=row["date"],
-            verified=row["verified"] == "yes",
-            source=row["source"],
-            notes=row["notes"],
-        )
-        for row in rows("prices.csv")
+        price_of({**row, **unknown, "notes": f"mean of {row['entries']} entries of the list"})
+        for row in rows("prices_by_region.csv")
+    )
+
+
+def price_of(row: dict[str, str]) -> Price:
+    """One line of a price list."""
+    return Price(
+        provider=row["provider"],
+        sku=row["sku"],
+        gpu=row["gpu"],
+        catalog_gpu=row["catalog_gpu"] or None,
+        gpus=int(row["gpus"]) if row["gpus"] else None,
+        usd_per_hour=number(row["usd_per_hour"]),
+        usd_per_gpu_hour=float(row["usd_per_gpu_hour"]),
+        region=row["region"],
+        kind=row["kind"],
+        date=row["date"],
+        verified=row["verified"] == "yes",
+        source=row["source"],
+        notes=row["notes"],
     )
 
 
 def number(text: str, unit: float = 1.0) -> float | None:
     """A figure of the table in base units; None where the table has none."""
     return float(text) * unit if text else None
-
-
-@cache
-def all_regional_prices() -> tuple[Price, ...]:
-    """Every line of the snapshot."""
-    return tuple(
-        Price(
-            provider=row["provider"],
-            sku="",
-            gpu=row["gpu"],
-            catalog_gpu=row["catalog_gpu"],
-            gpus=None,
-            usd_per_hour=None,
-            usd_per_gpu_hour=float(row["usd_per_gpu_hour"]),
-            region=row["region"],
-            kind=row["kind"],
-            date=row["date"],
-            verified=row["verified"] == "yes",
-            source=row["source"],
-            notes=f"mean of {row['entries']} entries of the list",
-        )
-        for row in rows("prices_by_region.csv")
-    )
 
 
 def rows(name: str) -> Iterator[dict[str, str]]:

@@ -187,6 +187,28 @@ def traffic(plan: PlanData, run: RunResult | None) -> Section | None:
 
 def scale(plan: PlanData, seen: Exploration) -> Section | None:
     """Fleets of other sizes, and other traffic."""
+    assert plan.best is not None
+    highest = plan.best.highest_request_rate
+    sustained = f"up to {number(highest)} requests a second" if highest else "at no rate"
+    beyond = "or beyond " if seen.knee_is_last_load else ""
+    return section(
+        "How many, and how much more",
+        sizes(plan.best, seen),
+        Figure(
+            "scale",
+            "Requests within all limits by the size of the fleet, and by traffic for the recommended fleet. "
+            "Each point is a replay of the whole trace.",
+            plan_charts.scale(plan, plan.best, seen),
+        ),
+        Paragraph(
+            f"The recommended fleet meets the objective {sustained}. Its knee, where throughput by mean "
+            f"response time is highest, is at {beyond}{number(seen.knee_request_rate)}."
+        ),
+    )
+
+
+def sizes(best: Candidate, seen: Exploration) -> Table:
+    """Fleets of other sizes, the recommended one marked."""
     columns = (
         Column("GPUs", "count"),
         Column("replicas", "count"),
@@ -206,25 +228,8 @@ def scale(plan: PlanData, seen: Exploration) -> Section | None:
         )
         for one in seen.sizes
     )
-    chosen = [i for i, one in enumerate(seen.sizes) if plan.best and one.gpus == plan.best.gpus]
-    assert plan.best is not None
-    highest = plan.best.highest_request_rate
-    sustained = f"up to {number(highest)} requests a second" if highest else "at no rate"
-    beyond = "or beyond " if seen.knee_is_last_load else ""
-    return section(
-        "How many, and how much more",
-        Table(columns, rows, best=chosen[0] if chosen else None),
-        Figure(
-            "scale",
-            "Requests within all limits by the size of the fleet, and by traffic for the recommended fleet. "
-            "Each point is a replay of the whole trace.",
-            plan_charts.scale(plan, plan.best, seen),
-        ),
-        Paragraph(
-            f"The recommended fleet meets the objective {sustained}. Its knee, where throughput by mean "
-            f"response time is highest, is at {beyond}{number(seen.knee_request_rate)}."
-        ),
-    )
+    chosen = [i for i, one in enumerate(seen.sizes) if one.gpus == best.gpus]
+    return Table(columns, rows, best=chosen[0] if chosen else None)
 
 
 def trade(plan: PlanData, seen: Exploration) -> Section | None:
