@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvsim.core import Request, Sequence
+from kvsim.memory.eviction.fifo import FIFO
+from kvsim.memory.kvcached import KvCached
 from kvsim.memory.mapped import MAPPED
 from kvsim.memory.paged import Paged
 from kvsim.memory.radix import Radix
@@ -78,19 +82,35 @@ def test_a_preempted_fork_hits_what_its_parent_generated_before_the_fork_and_no_
     pool.check()
 
 
+def by_policy(blocks: int, **options: Any) -> Paged:
+    """Paged memory whose cached blocks leave by a policy."""
+    return Paged(blocks, eviction=lambda capacity: FIFO(), **options)
+
+
 @settings(max_examples=200, deadline=None)
-@given(st.integers(0, 2**32), st.integers(4, 30), st.booleans())
-def test_shared_blocks_count_once_and_all_come_back(seed: int, blocks: int, caching: bool) -> None:
-    """Against a naive count: blocks are shared exactly up to the fork, each held by its sequences."""
+@given(
+    st.integers(0, 2**32),
+    st.integers(4, 30),
+    st.booleans(),
+    st.sampled_from([Paged, by_policy, KvCached]),
+)
+def test_shared_blocks_count_once_and_all_come_back(
+    seed: int, blocks: int, caching: bool, make: Callable[..., Paged]
+) -> None:
+    """Against a naive count: blocks are shared exactly up to the fork, each held by its sequences.
+
+    Without caching prompts are alike, and only forks may share.
+    """
     rng = random.Random(seed)
-    pool = Paged(blocks + 1, block_size=BLOCK, prefix_caching=caching)
+    ids = () if caching else (1, 2, 3)
+    pool = make(blocks + 1, block_size=BLOCK, prefix_caching=caching)
     tables: dict[Sequence, list[object]] = {}
     lengths: dict[Sequence, int] = {}
     for row in range(40):
         choice = rng.random()
         if choice < 0.3:
             prompt = rng.randint(1, 12)
-            fresh = Sequence(Request(row, 0.0, prompt, 100), 0)
+            fresh = Sequence(Request(row, 0.0, prompt, 100, ids, BLOCK), 0)
             if pool.admit(fresh, pool.match(fresh), prompt):
                 fresh.num_computed = prompt
                 pool.join(fresh)

@@ -27,7 +27,10 @@ class Path:
 
 
 class PrefixTree:
-    """Cached extents by content, and who holds them. What nobody holds waits in the free queue."""
+    """Extents by content, and who holds them. What nobody holds waits in the free queue.
+
+    If nothing is ``cached``, forks still share, and the tree knows an extent only while it is held.
+    """
 
     def __init__(self, queue: FreeQueue, *, cached: bool) -> None:
         self._cached = cached
@@ -85,7 +88,11 @@ class PrefixTree:
             if not extent.refs:
                 blocks += extent.end - extent.start
                 assert extent.content is not None
-                extent.content = extent.content.part(extent.start, extent.end)
+                if self._cached:
+                    extent.content = extent.content.part(extent.start, extent.end)
+                else:
+                    self.forget(extent)
+                    extent.content = None
                 self._queue.release(extent)
         return blocks
 
