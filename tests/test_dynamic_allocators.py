@@ -187,6 +187,22 @@ def test_a_block_that_others_have_a_copy_of_can_go_before_those_that_follow_on_i
     assert memory.usage().cached == 0
 
 
+def test_of_two_copies_the_one_that_others_follow_on_stays() -> None:
+    """The copy that was released first is the next to be given out, before what follows on both."""
+    memory = KvCached(10, block_size=1, slot_bytes=1, tensors=1, page_bytes=1)
+    first, second = (Sequence(Request(row, 0.0, 9, 1, [1, 2, 3], 3), 0) for row in range(2))
+    assert memory.admit(first, memory.match(first), 1)
+    assert memory.admit(second, memory.match(second), 4)
+    assert memory.grow(first, 2)
+    memory.free(first, 2, finished=True)
+    memory.free(second, 4, finished=True)
+    memory.trim(1)
+    memory.check()
+    other = Sequence(Request(2, 0.0, 9, 1), 0)
+    assert memory.admit(other, memory.match(other), 9)
+    memory.check()
+
+
 def test_pages_are_mapped_once_and_stay_in_reserve() -> None:
     memory = KvCached(4097, mapping="synchronous", reserved_pages=4, max_cached_tokens=0)
     one = sequence(5 * memory.page_blocks * 16)

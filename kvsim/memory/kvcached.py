@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from kvsim.core import Match, Sequence
@@ -154,7 +155,7 @@ class KvCached(MappedPaged):
         idle = list(self._queue.hashed())[::-1]
         ages = {extent: age for age, extent in enumerate(idle)}
         ends: dict[int, list[Extent]] = {}
-        waiting = [extent for extent in idle if _is_end(extent)]
+        waiting = [extent for extent in idle if _is_end(extent, ages)]
         gone, ids = list[int](), self._tree.ids
         while len(gone) < blocks:
             for extent in waiting:
@@ -164,9 +165,9 @@ class KvCached(MappedPaged):
             page = min(ends, key=lambda page: (self._in_use[page], page))
             waiting = []
             for extent in sorted(ends.pop(page), key=ages.__getitem__):
-                if len(gone) < blocks and extent in ids and _is_end(extent):
+                if len(gone) < blocks and extent in ids and _is_end(extent, ages):
                     gone += self._let_go(extent, blocks - len(gone))
-                    waiting += [one for one in _next_ends(extent) if one in ages]
+                    waiting += _next_ends(extent, ages)
         empty = Extent(0, blocks, cached=False)
         ids[empty] = sorted(gone)  # taken again page by page
         self._queue.release(empty)
@@ -215,12 +216,19 @@ class KvCached(MappedPaged):
         assert self._queue.cached <= self._most_cached
 
 
-def _is_end(extent: Extent) -> bool:
-    """Whether no block loses its predecessor with it: none follows, or a copy takes its place."""
-    return not extent.children or bool(extent.copies) or extent.original is not None
+def _is_end(extent: Extent, ages: Mapping[Extent, int]) -> bool:
+    """Whether no block loses its predecessor with it: none follows, or a copy that goes later stays."""
+    same, age = _same(extent), ages[extent]
+    return not same[0].children or any(ages.get(one, len(ages)) > age for one in same)
 
 
-def _next_ends(extent: Extent) -> list[Extent]:
+def _next_ends(extent: Extent, ages: Mapping[Extent, int]) -> list[Extent]:
     """What ends where some of an extent was let go: its rest, else what came before it."""
     before = extent if extent.end > extent.start else extent.parent
-    return [before] if before is not None and _is_end(before) else []
+    return [] if before is None else [e for e in _same(before) if e in ages and _is_end(e, ages)]
+
+
+def _same(extent: Extent) -> tuple[Extent, ...]:
+    """All copies of an extent that there are, the one in the tree first."""
+    first = extent.original or extent
+    return (first, *(first.copies or ()))
