@@ -39,6 +39,15 @@ def read_quotas(given: object) -> object:
     return shares
 
 
+def check_isolation(isolation: object) -> None:
+    """ConfigError where blocks may be several tenants'."""
+    if isolation == "global":
+        raise ConfigError(
+            "--quotas bounds tenants, whose blocks must be their own; accepted: --isolation tenant, "
+            "user or session, not global"
+        )
+
+
 def _share(name: str, value: object) -> float:
     text = str(value).strip()
     try:

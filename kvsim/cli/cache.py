@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvsim.cli.output import PIPE_WIDTH
 from kvsim.cli.trace import READING, Given, Source, with_flags
 from kvsim.errors import ConfigError, shown
 from kvsim.lists import listed
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from kvsim.analysis.savings import TokenCost
     from kvsim.caching.parts import PartRow
     from kvsim.caching.reuse import Reuse
@@ -100,6 +97,8 @@ def cache(
     if json:
         print_json(opened.name, found, reuse_of(accesses), cost, parts)
     else:
+        from kvsim.cli.cache_tables import print_table
+
         print_table(found, cost, parts)
 
 
@@ -167,22 +166,6 @@ def token_cost(layout: KVLayout, gpu: Gpu, prompt: int) -> TokenCost:
     return TokenCost(seconds, gpus, offer.usd_per_gpu_hour, source)
 
 
-def worth(found: Study, cost: TokenCost) -> list[dict[str, object]]:
-    """What each row of the study saves."""
-    from dataclasses import asdict
-
-    from kvsim.analysis.savings import savings
-
-    return [
-        {
-            "policy": row.policy,
-            "capacity": row.capacity,
-            **asdict(savings(row.hit_tokens, found.requests, cost)),
-        }
-        for row in found.rows
-    ]
-
-
 def print_json(
     trace: str,
     found: Study,
@@ -194,6 +177,7 @@ def print_json(
     import orjson
 
     from kvsim.cli.cache_parts import costs
+    from kvsim.cli.cache_tables import worth
 
     document = {"trace": Path(trace).name, **found.as_dict(), "reuse": reuse}
     if cost is not None:
@@ -201,71 +185,3 @@ def print_json(
     if parts is not None:
         document |= {"quotas": parts, "quotas_cost": costs(found, parts, cost)}
     sys.stdout.write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
-
-
-def print_table(
-    found: Study, cost: TokenCost | None, parts: Sequence[PartRow] | None = None
-) -> None:
-    """Token hit rates by capacity and policy, the bounds, and what hits without its prefix."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
-    console.print(
-        f"{found.requests:,} requests, {found.prompt_tokens:,} prompt tokens; {found.blocks:,} blocks "
-        f"of {found.block_size} tokens, {found.distinct_blocks:,} different"
-    )
-    policies = list(dict.fromkeys(row.policy for row in found.rows))
-    table = Table(box=None, pad_edge=False)
-    for title in ("capacity", "blocks", *policies, "optimum (bound)"):
-        table.add_column(title, justify="right")
-    rows = {(row.policy, row.capacity): row for row in found.rows}
-    bounds = {bound.capacity: bound for bound in found.bounds}
-    for capacity in dict.fromkeys(row.capacity for row in found.rows):
-        one = rows[policies[0], capacity]
-        blocks = "" if one.capacity_blocks is None else f"{one.capacity_blocks:,}"
-        rates = [rows[policy, capacity].token_hit_rate for policy in policies]
-        rates.append(bounds[capacity].token_hit_rate if capacity in bounds else None)
-        table.add_row(capacity, blocks, *map(percent, rates))
-    console.print(table)
-    infinite = found.bounds[-1]
-    console.print(
-        f"Prompt tokens that need not be computed. No capacity gives more than "
-        f"{percent(infinite.token_hit_rate)} (bound: a cache without limit)."
-    )
-    if cost is not None:
-        console.print(worth_table(found, cost))
-        console.print(
-            f"Saved over the trace against no cache, by {cost.source} at "
-            f"${cost.usd_per_gpu_hour:.2f} per GPU hour; TTFT of an idle engine."
-        )
-    for policy in policies:
-        useless = max(
-            r.any_hit_blocks - r.usable_hit_blocks for r in found.rows if r.policy == policy
-        )
-        if useless:
-            console.print(f"{policy}: up to {useless:,} cached blocks had lost their prefix")
-    if parts is not None:
-        from kvsim.cli.cache_parts import print_costs, print_parts
-
-        print_parts(found, parts, console)
-        if cost is not None:
-            print_costs(found, parts, cost, console)
-
-
-def worth_table(found: Study, cost: TokenCost) -> Table:
-    """GPU hours, dollars and latency that each cache saves."""
-    from rich.table import Table
-
-    table = Table("policy", box=None, pad_edge=False)
-    for title in ("capacity", "GPU hours", "dollars", "mean TTFT, ms"):
-        table.add_column(title, justify="right")
-    for row in worth(found, cost):
-        amounts = [f"{row[key]:,.2f}" for key in ("gpu_hours", "usd", "mean_ttft_ms")]
-        table.add_row(str(row["policy"]), str(row["capacity"]), *amounts)
-    return table
-
-
-def percent(rate: float | None) -> str:
-    """A rate as the table shows it."""
-    return "-" if rate is None else f"{rate:.2%}"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kvsim.errors import ConfigError
-
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -20,15 +18,11 @@ ROWS = 12
 
 def read_shares(text: str, isolation: object) -> Mapping[str, float]:
     """The shares of ``--quotas``. ConfigError where blocks may be several tenants'."""
-    from kvsim.quotas import read_quotas
+    from kvsim.quotas import check_isolation, read_quotas
 
     shares = read_quotas(text)
     assert isinstance(shares, Mapping)
-    if isolation in (None, "global"):
-        raise ConfigError(
-            "--quotas bounds tenants, whose blocks must be their own; accepted: --isolation tenant, "
-            "user or session, not global"
-        )
+    check_isolation(isolation or "global")
     return shares
 
 
@@ -54,15 +48,9 @@ def costs(found: Study, rows: Sequence[PartRow], cost: TokenCost | None) -> list
 
 def print_costs(found: Study, rows: Sequence[PartRow], cost: TokenCost, console: Console) -> None:
     """What all tenants together pay for the quotas."""
-    from rich.table import Table
+    from kvsim.cli.cache_tables import savings_table
 
-    table = Table("quotas cost", box=None, pad_edge=False)
-    for title in ("capacity", "GPU hours", "dollars", "mean TTFT, ms"):
-        table.add_column(title, justify="right")
-    for line in costs(found, rows, cost):
-        amounts = [f"{line[key]:+,.4g}" for key in ("gpu_hours", "usd", "mean_ttft_ms")]
-        table.add_row(str(line["policy"]), str(line["capacity"]), *amounts)
-    console.print(table)
+    console.print(savings_table("quotas cost", costs(found, rows, cost), "+,.4g"))
 
 
 def print_parts(found: Study, rows: Sequence[PartRow], console: Console) -> None:
@@ -81,7 +69,7 @@ def print_parts(found: Study, rows: Sequence[PartRow], console: Console) -> None
 
 def _lines(found: Study, rows: Sequence[PartRow], policies: Sequence[str]) -> Iterator[list[str]]:
     from kvsim.caching.parts import ALL
-    from kvsim.cli.cache import percent
+    from kvsim.cli.cache_tables import percent
 
     undivided = {(row.policy, row.capacity): row.token_hit_rate or 0.0 for row in found.rows}
     named = {(row.policy, row.capacity, row.tenant): row for row in rows}

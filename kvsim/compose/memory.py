@@ -13,7 +13,7 @@ from kvsim.memory import ALLOCATORS
 from kvsim.memory.partitioned import Partitioned
 from kvsim.memory.reservation import RESERVATIONS, ReservationRule
 from kvsim.protocols import Allocator
-from kvsim.quotas import NONE_LEFT, Quotas
+from kvsim.quotas import NONE_LEFT, Quotas, check_isolation
 from kvsim.registry import Blueprint
 from kvsim.scenario import Scenario
 from kvsim.scheduling.by_tenant import BY_TENANT
@@ -61,11 +61,7 @@ def pages(setup: Setup) -> dict[str, object]:
 
 def check_quotas(scenario: Scenario) -> None:
     """Refuse settings that say nothing about a tenant's part of a pool."""
-    if scenario.isolation == "global":
-        raise ConfigError(
-            "--quotas bounds tenants, whose blocks must be their own; accepted: --isolation tenant, "
-            "user or session, not global"
-        )
+    check_isolation(scenario.isolation)
     for name, known in (("allocator", DIVIDED), ("scheduler", BY_TENANT)):
         chosen = getattr(scenario, name).name
         if chosen not in known:
