@@ -12,7 +12,7 @@ from math import isnan
 
 import numpy as np
 
-from kvsim.analysis.accesses import Accesses, single_blocks
+from kvsim.analysis.accesses import Accesses, previous, single_blocks
 from kvsim.analysis.reuse import uniform
 from kvsim.caching.curve import Hits
 from kvsim.core import PICOSECONDS, picoseconds
@@ -57,11 +57,18 @@ class BlockTrace:
         run = self.whole.run
         return Runs(run.tolist(), self.whole.blocks.tolist(), int(run.max(initial=-1)) + 1)
 
+    @cached_property
+    def _seen(self) -> bytearray:
+        """For each run of ``whole`` 1 if it was accessed before, else 0."""
+        return bytearray(previous(self.whole.run) >= 0)
+
     def hits(self, make: MakePolicy, capacity: int) -> Hits:
         """What a cache of ``capacity`` blocks gives."""
         policy = make(capacity * self.accesses.block_size)
         if capacity < 1:
             return Hits(0, 0, 0)
+        if capacity >= self.blocks.distinct and not isinstance(policy, Expiring):
+            return counted(self.whole, self._seen)  # nothing ever leaves
         if isinstance(policy, RunScanning):
             return counted(self.whole, policy.scan_runs(self.runs, capacity))
         if isinstance(policy, Scanning):

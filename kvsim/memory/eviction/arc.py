@@ -60,28 +60,32 @@ class ARC(Queued):
         """Hits of blocks that are accessed one by one, exactly as in the paper's figure 4."""
         lists = _Lists(trace.distinct, capacity)
         where, once, again, left_once = lists.where, lists.once, lists.again, lists.left_once
-        hits, full, share = bytearray(len(trace.accesses)), False, 0.0
+        renew, leave, forget = again.move_to_end, once.popitem, left_once.popitem
+        hits, free, steady = bytearray(len(trace.accesses)), capacity, False
         for at, block in enumerate(trace.accesses):
             place = where[block]
             if place == AGAIN:
                 hits[at] = 1
-                again.move_to_end(block)
+                renew(block)
             elif place == ONCE:
                 hits[at] = 1
                 del once[block]
                 again[block] = None
                 where[block] = AGAIN
-                full = False
-            elif not place and full and len(once) > share and left_once:
-                # The common miss: the least recent block seen once leaves, as the one before did.
-                where[left_once.popitem(last=False)[0]] = 0
-                old = once.popitem(last=False)[0]
-                left_once[old] = once[block] = None
-                where[old] = LEFT_ONCE
-                where[block] = ONCE
-            else:
+                steady = False
+            elif place or not (free or steady):
                 lists.miss(block, place)
-                share, full = lists.share, len(once) + len(left_once) == capacity
+                steady = lists.steady
+            else:
+                if free:
+                    free -= 1
+                else:  # the common miss
+                    where[forget(False)[0]] = 0
+                    old = leave(False)[0]
+                    left_once[old] = None
+                    where[old] = LEFT_ONCE
+                once[block] = None
+                where[block] = ONCE
         return hits
 
 
@@ -102,6 +106,12 @@ class _Lists:
         self.left_once: OrderedDict[int, None] = OrderedDict()
         self.left_again: OrderedDict[int, None] = OrderedDict()
         self.share = 0.0
+
+    @property
+    def steady(self) -> bool:
+        """Whether a new block lets another go from the list of those seen once, all sizes as before."""
+        once, left_once = len(self.once), len(self.left_once)
+        return left_once > 0 and once > self.share and once + left_once == self.capacity
 
     def miss(self, block: int, place: int) -> None:
         """The block is remembered in one of the lists (cases II and III), or in none (IV)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from kvsim.memory.eviction.entry import Entry
 from kvsim.memory.eviction.queues import Ghosts, Queued, Ranks
 from kvsim.memory.eviction.scanning import Blocks
@@ -70,15 +72,14 @@ class S3FIFO(Queued):
 
     def scan(self, trace: Blocks, capacity: int) -> bytearray:
         """Hits of blocks that are accessed one by one: what the queue gives, faster."""
-        hits, uses = (
-            bytearray(len(trace.accesses)),
-            bytearray(trace.distinct),
-        )  # 0: not cached, else uses + 1
-        ghosts = _Ghosts(trace.distinct, capacity - int(self._share * capacity))
-        stamp, limit, promote = ghosts.stamp, ghosts.limit, self._promote + 1
+        hits = bytearray(len(trace.accesses))
+        uses = bytearray(trace.distinct)  # 0: not cached, else uses + 1
+        limit, promote = capacity - int(self._share * capacity), self._promote + 1
+        ghosts: OrderedDict[int, None] = OrderedDict()
         small: list[int] = []
         main: list[int] = []
-        first_small = first_main = num_small = num_main = 0
+        first_small = first_main = num_main = 0  # of small there are capacity - num_main when full
+        free = capacity
         for at, block in enumerate(trace.accesses):
             count = uses[block]
             if count:
@@ -86,60 +87,35 @@ class S3FIFO(Queued):
                 if count <= MOST:
                     uses[block] = count + 1
                 continue
-            while num_small + num_main >= capacity:
-                if num_main > limit or not num_small:
+            while not free:
+                if num_main > limit or num_main == capacity:
                     old = main[first_main]
                     first_main += 1
-                    count = uses[old] - 1
-                    uses[old] = count
+                    count = uses[old] = uses[old] - 1
                     if count:
                         main.append(old)
                     else:
                         num_main -= 1
+                        free = 1
                     continue
                 old = small[first_small]
                 first_small += 1
-                num_small -= 1
                 if uses[old] >= promote:
                     uses[old] = 1
                     main.append(old)
                     num_main += 1
                 else:
                     uses[old] = 0
-                    ghosts.remember(old)
+                    free = 1
+                    ghosts[old] = None
+                    if len(ghosts) > limit:
+                        ghosts.popitem(False)
+            free -= 1
             uses[block] = 1
-            if stamp[block]:
-                ghosts.forget(block)
+            if block in ghosts:
+                del ghosts[block]
                 main.append(block)
                 num_main += 1
             else:
                 small.append(block)
-                num_small += 1
         return hits
-
-
-class _Ghosts:
-    """The latest ``limit`` blocks that left the small queue and have not come back."""
-
-    def __init__(self, distinct: int, limit: int) -> None:
-        self.limit = limit
-        self.stamp = [0] * distinct
-        """Where the block stands in the order of leaving, from 1; 0 if it is not remembered."""
-        self._order: list[int] = []
-        self._oldest = self._count = 0
-
-    def remember(self, block: int) -> None:
-        order, stamp = self._order, self.stamp
-        order.append(block)
-        stamp[block] = len(order)
-        self._count += 1
-        while self._count > self.limit:
-            oldest = order[self._oldest]
-            self._oldest += 1
-            if stamp[oldest] == self._oldest:
-                stamp[oldest] = 0
-                self._count -= 1
-
-    def forget(self, block: int) -> None:
-        self.stamp[block] = 0
-        self._count -= 1
