@@ -23,7 +23,7 @@ from kvsim.costs.accuracy import accuracies
 from kvsim.costs.breakdown import breakdown
 from kvsim.costs.curves import Curve, Surface
 from kvsim.costs.matrices import layer_matrices
-from kvsim.costs.operators import SHIPPED, Profile, Table, isotonic, load_profile, shipped
+from kvsim.costs.operators import SHIPPED, Profile, Table, isotonic, load_profile, rising, shipped
 from kvsim.costs.skew import stretches
 from kvsim.costs.splits import SPREADS
 from kvsim.costs.weights import Products, blend, exponents
@@ -276,7 +276,8 @@ def test_a_leap_passes_few_bands_of_variation_and_each_step_is_in_its_own(
 
 def test_a_step_taken_apart_has_its_unequal_contexts_and_several_prompts_in_its_attention() -> None:
     model = MODELS["llama-3-8b"]
-    for shape in (decoding(500, 20_000), together([(512, 0), (100, 9000), (2000, 0)])):
+    prompts = [(512, 0), (100, 9000), (2000, 0)], [(2048, 8192)] * 2, [(1, 4000)] * 50
+    for shape in (decoding(500, 20_000), *map(together, prompts)):
         assert breakdown(model, shape).total == pytest.approx(model.time(shape) / 1e9, rel=1e-4)
 
 
@@ -415,6 +416,39 @@ def test_the_isotonic_sequence_rises_and_keeps_the_sum(values: list[float]) -> N
     assert found == sorted(found)
     assert sum(found) == pytest.approx(sum(values))
     assert isotonic(sorted(values)) == sorted(values)
+
+
+def test_a_kernel_that_is_slow_at_one_size_does_not_slow_down_larger_ones() -> None:
+    times = rising([1, 1, 5, *[1] * 20])
+    assert times == sorted(times)
+    assert 1 < times[-1] < 1.1
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 6, 12, 24, 48, 96, 192])
+def test_a_step_of_a_timed_batch_takes_what_was_timed(batch: int) -> None:
+    model = MODELS["deepseek-v3"]
+    operator = model.some("decode")[0]
+    composed = model.decode_surface([operator]).curve(batch, batch)(4096 * batch)
+    assert composed / 1e6 == pytest.approx(model.settled(operator, batch, 4096).time, rel=0.02)
+
+
+def test_a_step_is_near_what_its_products_were_timed_at_with_any_number_of_rows() -> None:
+    model, off = MODELS["deepseek-v3"], []
+    for operator in (each for each in model.some("token") if each.table == "gemm"):
+        curve = model.curve([operator])
+        for rows in (100, 257, 300, 385, 513, 700):
+            off.append(abs(curve(rows) / 1e6 / model.settled(operator, rows).time - 1))
+    assert statistics.fmean(off) < 0.02
+    assert max(off) < 0.15
+
+
+def test_a_part_of_a_tile_of_a_prompt_takes_as_long_as_all_of_it() -> None:
+    def attention(new: int) -> float:
+        shape = together([(new, 20_000)])
+        parts = breakdown(MODELS["llama-3-8b"], shape).parts
+        return next(part.time for part in parts if part.name == "prompt attention")
+
+    assert attention(512) < attention(513) == attention(576)
 
 
 def test_between_grid_lines_a_table_is_linear() -> None:

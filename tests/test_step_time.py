@@ -90,6 +90,12 @@ def test_the_table_names_every_operator_and_the_total(capsys) -> None:
         ([], "measured (h200)", set()),
         (["--weight-dtype", "fp8"], "measured (h200)", set()),
         (["--kv-cache-dtype", "fp8"], "measured (h200)", {"prompt attention"}),
+        (["--kv-cache-dtype", "int8"], "measured (h200)", {"prompt attention", "KV write"}),
+        (
+            ["--model", "deepseek-v2-lite", "--kv-cache-dtype", "fp8"],
+            "measured (h200), fp8 KV extrapolated",
+            {"MLA decode attention", "prompt attention"},
+        ),
         (["--weight-dtype", "int8"], "measured (h200), int8 weights extrapolated", {"mlp in"}),
         (["--weight-dtype", "int4"], "measured (h200), int4 weights extrapolated", {"mlp in"}),
         (
@@ -111,9 +117,36 @@ def test_what_no_kernel_was_timed_with_is_not_called_measured(
     shapes = ["--decode", "64x4096", "--prefill", "512x0", "--gpu", "h200"]
     found = printed(capsys, *shapes, *model, *flags)
     assert found["label"] == label
-    named = ("mlp in", "decode attention", "KV write", "prompt attention", "experts")
+    named = {
+        "mlp in", "decode attention", "MLA decode attention", "KV write", "prompt attention", "experts",
+    }  # fmt: skip
     rows = {one["name"]: one["provenance"] for one in found["operators"] if one["name"] in named}
     assert {name for name, kind in rows.items() if kind == "extrapolated"} == operators
+
+
+@pytest.mark.parametrize(
+    ("model", "shapes", "operator", "kind"),
+    [
+        ("llama-3-8b", ["--decode", "64x4096"], "decode attention", "measured"),
+        (
+            "llama-3-8b",
+            ["--decode", "32x1000", "--decode", "32x7192"],
+            "decode attention",
+            "interpolated",
+        ),
+        ("llama-3-8b", ["--prefill", "512x0", "--prefill", "512x0"], "prompt attention", None),
+        ("llama-3-8b", ["--decode", "128x4096"], "mlp in", "measured"),
+        ("llama-3-8b", ["--decode", "512x4096"], "mlp in", "interpolated"),
+        ("gemma-3-27b", ["--prefill", "512x4096"], "prompt attention (last 1024)", "extrapolated"),
+        ("deepseek-v3.2", ["--decode", "400x100000"], "indexer", "extrapolated"),
+    ],
+)
+def test_what_is_put_together_of_what_was_timed_is_not_called_measured(
+    capsys, model: str, shapes: list[str], operator: str, kind: str | None
+) -> None:
+    parts = printed(capsys, "--model", model, "--gpu", "h200", *shapes)["operators"]
+    found = next(part["provenance"] for part in parts if part["name"] == operator)
+    assert found == kind or (kind is None and found != "measured")
 
 
 @pytest.mark.parametrize(

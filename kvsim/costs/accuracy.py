@@ -91,7 +91,7 @@ def accuracy(name: str, checked: Sequence[Check]) -> Accuracy:
 
 @cache
 def checks(profile: Profile) -> list[Check]:
-    """Every held-out shape against what a step time would use for it."""
+    """Every held-out shape against the tables; a step levels what falls with size in them."""
     found: dict[tuple[str, Place, int], Check] = {}
     for check in predictions(profile):
         place = check.place[1:] if check.operator in WAYS else check.place
@@ -147,7 +147,7 @@ def unequal(profile: Profile) -> Predict:
     def predict(place: Place, context: int) -> float:
         kind, heads, cv, size = str(place[0]), *map(int, place[1:])
         even = profile.table(table).at(equal(table, kind, heads, size), context).time
-        return even + more(heads, size, cv)
+        return even + more(heads, size, cv).time
 
     return predict
 

@@ -16,6 +16,9 @@ EIGHT_BIT_DIM = 128
 INT8_BYTES = 1 + 4 / EIGHT_BIT_DIM
 """Of a number of the int8 KV that was timed, with its part of a row's scale."""
 
+MLA = ("latent", "compressed")
+"""Kinds of attention that the kernel for MLA computes."""
+
 
 class Attending(Setting):
     """Composes attention."""
@@ -42,9 +45,15 @@ class Attending(Setting):
 
     @property
     def timed_kv(self) -> bool:
-        """Whether kernels were timed with KV of this type."""
-        timed = self.profile.table("decode_attention").root
-        return self.layout.format.name in {*timed, "fp16"}
+        """Whether decodes were timed over KV of this type, by each kind of attention."""
+        kinds = {layer.attention.kind for layer in self.model.layers if layer.attention}
+        return all(
+            self.timed("mla_decode" if kind in MLA else "decode_attention") for kind in kinds
+        )
+
+    def timed(self, table: str) -> bool:
+        """Whether a kernel was timed with KV of this type; fp16 is as wide as bf16."""
+        return self.layout.format.name in {*self.profile.table(table).root, "fp16"}
 
     def write(self, width: int, size: float, count: int) -> Operator:
         """New rows of KV into their slots; ``width`` elements of keys and as many of values."""
@@ -53,7 +62,7 @@ class Attending(Setting):
 
         def estimate(tokens: float, _: float) -> Estimate:
             found = table.at((kind, width), tokens)
-            return found if self.timed_kv else found.scaled(1.0, "extrapolated")
+            return found if self.timed("kv_write") else found.scaled(1.0, "extrapolated")
 
         return Operator("KV write", "token", "kv_write", count, estimate, nothing)
 
@@ -96,7 +105,7 @@ class Attending(Setting):
             self.unequal(attention, look[0] if limit is None and not index else ""),
         )
 
-    def unequal(self, attention: Attention, table: str) -> Callable[[float, float], float]:
+    def unequal(self, attention: Attention, table: str) -> Callable[[float, float], Estimate]:
         """What decodes of unequal contexts take longer; windows make contexts equal."""
         found = skew(self.profile, table)
         heads, kv_heads = (
@@ -118,7 +127,7 @@ class Attending(Setting):
         stride = streams[0].stride
         if index:
             return "copy", lambda batch, rows: self.reading(batch * rows * size * stride)
-        if attention.kind in ("latent", "compressed"):
+        if attention.kind in MLA:
             mla = self.profile.table("mla_decode")
             factor = size * stride / (2 * 576)
             return "mla_decode", lambda batch, rows: scaled(
@@ -181,8 +190,9 @@ class Attending(Setting):
             found = min(ways)
             if equal < 0:
                 found = found.scaled(1 + equal / ((new + 1) / 2), "extrapolated")
-            # Prompts were timed over bf16 only.
-            return found.scaled(1.0, "extrapolated") if narrow else found
+            # Prompts were timed over bf16 only, and over all of their past.
+            clipped = limit is not None and past + new > limit
+            return found.scaled(1.0, "extrapolated") if narrow or clipped else found
 
         name = named("indexer (prompts)" if index else "prompt attention", attention, limit)
         return Operator(name, "prompt", "prefill_attention", count, estimate, demand)

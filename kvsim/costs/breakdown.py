@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from kvsim.core import BatchShape
 from kvsim.costs.accuracy import error
-from kvsim.costs.demand import Operator
+from kvsim.costs.demand import Demand, Operator
 from kvsim.costs.operators import Estimate, Provenance, worse
-from kvsim.costs.profile import PER_MICROSECOND, Measured
-from kvsim.costs.skew import stretches
+from kvsim.costs.profile import PER_MICROSECOND, Measured, whole
+from kvsim.costs.skew import middle, stretches
 
 DOUBTS: dict[Provenance, float] = {
     "measured": 0.0,
@@ -85,9 +85,12 @@ def part_of(model: Measured, operator: Operator, shape: BatchShape) -> Part | No
             return None
         mean = context / decodes
         time = model.decode_surface([operator]).curve(decodes, decodes)(context)
-        place, _ = stretches(shape, 1)[0]
-        time += model.skewed(operator, decodes, place) if decodes > 1 else 0
         found = model.settled(operator, decodes, mean)
+        place, _ = stretches(shape, 1)[0]
+        if decodes > 1 and place:
+            time += model.skewed(operator, decodes, place)
+            kind = worse(found.provenance, operator.skew(decodes, middle(place)).provenance)
+            found = found._replace(provenance=worse(kind, "interpolated"))
         return with_doubt(model, operator, time, found, model.bound(operator, decodes, mean))
     return prompt_part(model, operator, shape) if new else None
 
@@ -96,19 +99,20 @@ def prompt_part(model: Measured, operator: Operator, shape: BatchShape) -> Part:
     """Attention of prompts by one operator."""
     _, _, prefills, new, cached, *_ = shape
     surface = model.prompt_surface([operator])
-    past = cached / prefills
     if prefills == 1:
-        time, bound = surface.curve(new)(cached), model.bound(operator, new, past)
-        return with_doubt(model, operator, time, model.settled(operator, new, past), bound)
-    mean = max(1, new // prefills)
+        time, bound = surface.curve(whole(new))(cached), model.bound(operator, new, cached)
+        return with_doubt(model, operator, time, model.settled(operator, new, cached), bound)
     alone, longest = model.costliest(shape)
-    time = surface.curve(alone)(longest)
-    bound = prefills * model.bound(operator, mean, past)
+    standing, together = model.together(shape)
+    time = round(surface.curve(whole(alone))(longest) * together / standing)
+    found = model.settled(operator, alone, longest)
+    reading = Demand(operator.demand(new, cached).bytes).bound(model.gpu)
+    bound = max(model.bound(operator, alone, longest), operator.runs * reading)
     return with_doubt(
         model,
         operator,
         time,
-        model.settled(operator, mean, past),
+        found._replace(provenance=worse(found.provenance, "interpolated")),
         min(bound, time / PER_MICROSECOND),
     )
 

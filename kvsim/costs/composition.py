@@ -3,8 +3,8 @@
 Fused as serving engines fuse a layer: residual and norm, queries with keys and values, rotary
 positions, the write of new KV, attention, the output projection, gate with up, activation, down.
 What an engine's host does is not here. Assumed, and not measured on a GPU: scores of a sparse indexer
-move their bytes at the rate of reads, recurrent states at that of copies, an MoE layer launches
-four small kernels around its experts, and recurrences compute at a tenth of the bf16 peak.
+and recurrent states move their bytes at the rate of reads, an MoE layer launches four small kernels
+around its experts, and recurrences compute at a tenth of the bf16 peak.
 """
 
 from __future__ import annotations
@@ -68,19 +68,21 @@ class Builder(Attending, Mixtures):
 
     def gemm(self, matrix: Matrix, count: int, dtype: str, per: Per) -> Operator:
         """One weight matrix on the tokens of a batch (or on the rows that sample)."""
-        kind = gemm_dtype(dtype)
-        products = self.products[kind]
+        computed = gemm_dtype(dtype)
+        products = self.products[computed]
         _, n, k = matrix
-        stored, timed = weight_bits(dtype) / 8, 1 if kind == "fp8" else 2
+        stored, timed = weight_bits(dtype) / 8, 1 if computed == "fp8" else 2
 
         def demand(m: float, _: float) -> Demand:
             return Demand(n * k * stored, 2 * m * n * k, dtype)
 
         def estimate(m: float, _: float) -> Estimate:
-            found = products.at(n, k, m).scaled(slowdown(self.heat, m))
+            slower = slowdown(self.heat, m)
+            kind: Provenance = "measured" if slower == 1 else "interpolated"
+            found = products.at(n, k, m).scaled(slower, kind)
             if stored == timed:
                 return found if dtype in TIMED else found.scaled(1.0, "extrapolated")
-            other = Demand(n * k * timed, 2 * m * n * k, "fp8" if kind == "fp8" else "bfloat16")
+            other = Demand(n * k * timed, 2 * m * n * k, "fp8" if computed == "fp8" else "bfloat16")
             return self.like(found, other, demand(m, 0))
 
         return Operator(matrix.name, per, "gemm", count, estimate, demand)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from kvsim.catalog.hardware import Gpu
-from kvsim.costs.operators import Estimate, Profile, Provenance, worse
+from kvsim.costs.operators import NO_TIME, Estimate, Profile, Provenance, worse
 from kvsim.costs.roofline import peak_flops
 from kvsim.costs.weights import Products
 from kvsim.layout import KVLayout
@@ -47,8 +47,8 @@ class Operator(NamedTuple):
     """Time of one run on the profile's GPU, by what it depends on."""
     demand: Callable[[float, float], Demand]
     """The least that one run needs."""
-    skew: Callable[[float, float], float] = lambda decodes, variation: 0.0
-    """Microseconds more of one run for decodes that vary by so many percent."""
+    skew: Callable[[float, float], Estimate] = lambda decodes, variation: NO_TIME
+    """What one run takes longer for decodes that vary by so many percent."""
 
 
 class Setting:
@@ -79,12 +79,12 @@ class Setting:
         return Operator(name, "token", table, count, lambda n, _: times.at((width,), n), nothing)
 
     def reading(self, size: float) -> Estimate:
-        """A kernel that reads ``size`` bytes."""
+        """A kernel that was not timed and reads ``size`` bytes."""
         found = self.profile.table("copy").at(("read",), size)
         least = self.profile.table("copy").root["read"]
         part = size / least.xs[0]
         if part >= 1:
-            return found
+            return found._replace(provenance="extrapolated")
         floor = self.profile.launch
         time = floor + part * (found.time - floor)
         return Estimate(time, time, time, "extrapolated")

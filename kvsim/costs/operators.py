@@ -11,6 +11,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
+from math import exp, log
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -67,6 +68,9 @@ class Estimate(NamedTuple):
             rest * self.high + weight * other.high,
             kind,
         )
+
+
+NO_TIME = Estimate(0.0, 0.0, 0.0, "measured")
 
 
 def worse(*kinds: Provenance) -> Provenance:
@@ -271,6 +275,11 @@ def isotonic(values: Sequence[float]) -> list[float]:
         means.append(mean)
         counts.append(count)
     return [mean for mean, count in zip(means, counts, strict=True) for _ in range(count)]
+
+
+def rising(times: Sequence[float]) -> list[float]:
+    """The non-decreasing sequence nearest to ``times`` by ratios; all are above 0."""
+    return [exp(each) for each in isotonic([log(time) for time in times])]
 
 
 def quantile(values: Sequence[float], share: float) -> float:

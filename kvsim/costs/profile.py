@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from math import ceil, isqrt
 from typing import Literal
 
@@ -18,14 +19,14 @@ from kvsim.core import PICOSECONDS, BatchShape
 from kvsim.costs.composition import Builder, unlinked
 from kvsim.costs.curves import Curve, Surface
 from kvsim.costs.demand import Operator, Per, rescaled
-from kvsim.costs.operators import Estimate, Profile, load_profile, shipped
+from kvsim.costs.operators import Estimate, Profile, load_profile, rising, shipped, tiled
 from kvsim.costs.skew import middle, stretches
 from kvsim.costs.splits import SPREADS
-from kvsim.costs.weights import sustained
+from kvsim.costs.weights import TILE, sustained
 from kvsim.errors import ConfigError
 from kvsim.layout import KVLayout
 
-BATCHES = tuple(2**i for i in range(13))
+BATCHES = (1, *sorted(size * 2**i for i in range(11) for size in (2, 3)), 4096)
 SMALL = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Tokens at which a mixture of experts bends."""
 PAST_TABLES = (262_144, 1_048_576)
@@ -131,7 +132,7 @@ class Measured:
 
     def skewed(self, operator: Operator, decodes: int, place: int) -> int:
         """Picoseconds that an operator takes longer in a batch as unequal as a place of SPREADS says."""
-        more = operator.skew(decodes, middle(place)) if place else 0.0
+        more = operator.skew(decodes, middle(place)).time if place else 0.0
         slower = self.timed.bandwidth / self.gpu.bandwidth
         return ceil(PER_MICROSECOND * operator.runs * more * slower)
 
@@ -142,11 +143,16 @@ class Measured:
 
     def _prompt_attention(self, shape: BatchShape, steps: int) -> int:
         """Attention of the prompts' new tokens; a single chunk moves on by itself every step."""
-        _, _, prefills, new, cached, *_ = shape
-        if prefills == 1:
+        if shape.prefills == 1:
+            new, cached = shape.prefill_tokens, shape.prefill_context
             return self._prompt_curve(new).total(cached, new, steps)
+        return steps * self.together(shape)[1]
+
+    def together(self, shape: BatchShape) -> tuple[int, int]:
+        """Picoseconds of the prompt that stands for several, and of them: all their KV is read."""
         alone, past = self.costliest(shape)
-        return steps * max(self._prompt_curve(alone)(past), self._read * (cached + new))
+        standing = self._prompt_curve(alone)(past)
+        return standing, max(standing, self._read * (shape.prefill_context + shape.prefill_tokens))
 
     def costliest(self, shape: BatchShape) -> tuple[int, int]:
         """New tokens and past of the prompt that stands for several.
@@ -171,7 +177,7 @@ class Measured:
     def _prompt_curve(self, new: int) -> Curve:
         curve = self._prompts.get(new)
         if curve is None:
-            curve = self._prompts[new] = self._prompt_table.curve(new)
+            curve = self._prompts[new] = self._prompt_table.curve(whole(new))
         return curve
 
     def _reading_bound(self) -> int:
@@ -209,11 +215,22 @@ class Measured:
         for operator in self.some(operators[0].per) if operators else ():
             table = self.profile.table(operator.table)
             knots |= set(table.xs if table.axes[-1] in COUNTS else FEW)
-            if operator.table == "gemm" and "gemm_model" in self.profile.operators:
-                knots |= set(self.profile.table("gemm_model").xs)
+            if operator.table == "gemm":
+                knots |= self._rows_of_products
         at = sorted(knots)
         line = self._rising(operators, [0], at, lambda operator, _, x: self.settled(operator, x))[0]
         return Curve([0, *at], [line[0], *line])
+
+    @cached_property
+    def _rows_of_products(self) -> set[int]:
+        """Rows with which products were timed, and with which they begin another row of tiles."""
+        timed = {
+            rows
+            for name in ("gemm", "gemm_model")
+            if name in self.profile.operators
+            for rows in self.profile.table(name).xs
+        }
+        return timed | {rows + 1 for rows in timed if rows % TILE == 0}
 
     def decode_surface(self, operators: Sequence[Operator]) -> Surface:
         """Time of decode attention by batch and mean context."""
@@ -249,21 +266,32 @@ class Measured:
         columns: Sequence[int],
         look: Callable[[Operator, float, float], Estimate],
     ) -> list[list[float]]:
-        """Picoseconds of all operators together; each of them falls along neither axis."""
+        """Picoseconds of all operators together; none of them falls along either axis.
+
+        Where one does, it is levelled (isotonic regression, first by column, then by row), so that a
+        kernel that is slow at one size only does not slow down all larger ones.
+        """
         total = [[0.0] * len(columns) for _ in rows]
         for operator in operators:
-            before = [0.0] * len(columns)
-            for row, line in zip(rows, total, strict=True):
-                least = 0.0
-                for i, column in enumerate(columns):
-                    least = before[i] = max(look(operator, row, column).time, before[i], least)
-                    line[i] += PER_MICROSECOND * least
+            times = [
+                rising([look(operator, row, column).time for column in columns]) for row in rows
+            ]
+            levelled = zip(*map(rising, zip(*times, strict=True)), strict=True)
+            for line, more in zip(total, levelled, strict=True):
+                line[:] = [
+                    time + PER_MICROSECOND * each for time, each in zip(line, more, strict=True)
+                ]
         return total
 
 
 def alone(pairs: int) -> int:
     """Tokens of the longest prompt without a past that has no more query-key pairs."""
     return (isqrt(8 * pairs + 1) - 1) // 2
+
+
+def whole(new: int) -> int:
+    """New tokens of a prompt rounded up to whole tiles of its kernel."""
+    return int(tiled("prefill_attention", "new", new))
 
 
 def profile_for(gpu: Gpu) -> Profile:

@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from kvsim.core import BatchShape
-from kvsim.costs.operators import Place, Profile, Table
+from kvsim.costs.operators import NO_TIME, Estimate, Place, Profile, Table
 from kvsim.costs.splits import SPREADS
 
 MIXED = {"decode_attention": "decode_mixed", "mla_decode": "mla_mixed"}
@@ -23,8 +23,8 @@ MIXED = {"decode_attention": "decode_mixed", "mla_decode": "mla_mixed"}
 BLOCK_SIZE, HEAD_DIM = 16, 128
 """Of the batches in ``decode_mixed``."""
 
-Skew = Callable[[float, float, float], float]
-"""Microseconds by query heads of a kv head (or of MLA), sequences (times kv heads) and variation."""
+Skew = Callable[[float, float, float], Estimate]
+"""A time by query heads of a kv head (or of MLA), sequences (times kv heads) and variation."""
 
 
 def skew(profile: Profile, table: str) -> Skew:
@@ -35,7 +35,7 @@ def skew(profile: Profile, table: str) -> Skew:
     """
     mixed = MIXED.get(table)
     if mixed is None or mixed not in profile.operators:
-        return lambda heads, size, variation: 0.0
+        return lambda heads, size, variation: NO_TIME
     found: dict[tuple[int, int], dict[int, float]] = {}
     for one in profile.series(mixed):
         kind, heads, cv, size = one["at"]
@@ -46,9 +46,12 @@ def skew(profile: Profile, table: str) -> Skew:
         found.setdefault((heads, size), {})[cv] = max(0.0, fmean(more))
     extra = Table("skew", ("heads", "size", "variation"), list(lines(found)))
     most = max(extra.xs)
-    return lambda heads, size, variation: max(
-        0.0, extra.at((heads, size), min(variation, most)).time
-    )
+
+    def longer(heads: float, size: float, variation: float) -> Estimate:
+        found = extra.at((heads, size), min(variation, most))
+        return found._replace(time=max(0.0, found.time))
+
+    return longer
 
 
 def equal(table: str, kind: str, heads: int, size: int) -> Place:
