@@ -7,12 +7,17 @@ import math
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
+from kvsim.caching import accesses_of
 from kvsim.caching.capacity import Units, read_capacity
+from kvsim.caching.figures import draw_hits
+from kvsim.caching.study import Bound, Row, Study
 from kvsim.cli.app import run
+from kvsim.core import Request
 from kvsim.errors import ConfigError
 
-UNITS = Units(block_size=16, distinct_blocks=5_000, block_bytes=lambda: 2 * 1024**2)
+UNITS = Units(block_size=16, distinct_blocks=5_000, block_bytes=2 * 1024**2)
 
 
 @pytest.fixture
@@ -130,6 +135,35 @@ def test_figures_are_drawn_for_what_the_trace_has(
     assert [p.stem for p in (tmp_path / "none").iterdir()] == ["hits_by_capacity"]
 
 
+def test_every_policy_has_a_line_of_its_own() -> None:
+    """However many there are."""
+    names = [f"policy{number}" for number in range(20)]
+    rows = [
+        Row(name, str(at), at, at, at, 0.1, at, 0.1, at, 0.1) for name in names for at in (1, 2)
+    ]
+    accesses = accesses_of([Request(0, 0.0, 9, 2, [1], 4)])
+    axes = Figure().subplots()
+    bound = Bound("infinite", "inf", None, 0, 0.1, 0, 0.1)
+    draw_hits(axes, accesses, Study(4, 1, 9, 1, 1, rows, [bound]))
+    drawn = {line.get_label(): line for line in axes.lines}
+    looks = {(drawn[n].get_color(), drawn[n].get_linestyle(), drawn[n].get_marker()) for n in names}
+    assert len(looks) == len(names)
+
+
+def test_who_shares_with_whom_is_said_of_tenants_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = '{"arrival": %d, "prompt_tokens": 9, "output_tokens": 2, "hash_ids": [1, 2], "hash_block": 4, "tenant": "%s"}\n'
+    trace = tmp_path / "two.jsonl"
+    trace.write_text("".join(row % pair for pair in enumerate("aab")))
+    reuse = printed(capsys, str(trace), "--plots", str(tmp_path / "figures"))["reuse"]
+    assert reuse["sharing"] is None
+    assert reuse["sharing_of_tenants"] == {
+        "within": 2, "across": 2, "edges": [["a", "a", 2], ["a", "b", 2]],
+    }  # fmt: skip
+    assert (tmp_path / "figures" / "sharing_of_tenants.png").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -140,7 +174,8 @@ def test_figures_are_drawn_for_what_the_trace_has(
         (["--policies", "ttl", "--set", "ttl.ttl=-3"], "ttl is -3"),
         (["--partial-blocks", "maybe"], "accepted: drop, keep"),
         (["--capacities", "12parsecs"], "is not a capacity"),
-        (["--model", "no-such", "--capacities", "1GiB"], "no-such"),
+        (["--model", "no-such"], "no-such"),
+        (["--kv-cache-dtype", "no-such"], "no-such"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(

@@ -27,7 +27,9 @@ class _Columns:
         self.prompts = array("q")
         self.arrivals = array("d")
         self.sessions = array("q")
-        self.names: dict[str, int] = {}
+        self.tenants = array("q")
+        self.session_names: dict[str, int] = {}
+        self.tenant_names: dict[str, int] = {}
         for request in requests:
             self._add(request)
 
@@ -38,8 +40,13 @@ class _Columns:
         self.widths.append(request.hash_block)
         self.prompts.append(request.prompt_tokens)
         self.arrivals.append(float("nan") if request.arrival is None else request.arrival)
-        name = request.session
-        self.sessions.append(-1 if name is None else self.names.setdefault(name, len(self.names)))
+        self.sessions.append(_index(request.session, self.session_names))
+        self.tenants.append(_index(request.tenant, self.tenant_names))
+
+
+def _index(name: str | None, names: dict[str, int]) -> int:
+    """The number of a name, a new one for a new name; -1 without a name."""
+    return -1 if name is None else names.setdefault(name, len(names))
 
 
 def accesses_of(
@@ -76,7 +83,9 @@ def accesses_of(
         prompts,
         np.frombuffer(columns.arrivals, dtype=np.float64),
         np.frombuffer(columns.sessions, dtype=np.int64),
-        list(columns.names),
+        list(columns.session_names),
+        np.frombuffer(columns.tenants, dtype=np.int64),
+        list(columns.tenant_names),
     )
     return accesses.kept(blocks > 0)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from typing import NamedTuple
 
 from kvsim.errors import ConfigError, shown
@@ -24,8 +23,8 @@ class Units(NamedTuple):
     """Tokens in a block."""
     distinct_blocks: int
     """Of the whole trace: what 100 % holds."""
-    block_bytes: Callable[[], int]
-    """Bytes of a block's KV; asked for only if a capacity is in bytes."""
+    block_bytes: int
+    """Bytes of a block's KV."""
 
 
 class Capacity(NamedTuple):
@@ -56,7 +55,7 @@ def read_capacity(text: str, units: Units) -> Capacity:
 
 def _per_block(unit: str, units: Units) -> float:
     if unit == "b":
-        return units.block_bytes()
+        return units.block_bytes
     if unit == "%":
         return 100 / units.distinct_blocks if units.distinct_blocks else math.inf
     return units.block_size if unit.startswith("token") else 1

@@ -5,7 +5,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import partial
+from itertools import cycle, product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import numpy as np
@@ -30,12 +32,18 @@ from kvsim.caching.study import Study
 from kvsim.files import whole_file, written
 from kvsim.plots import BLUE, GREEN, ORANGE, STYLE
 
-COLOURS = (ORANGE, GREEN, "#cc79a7", "#56b4e9", "#d55e00", "#999999", "#000000", "#f0c000")
+if TYPE_CHECKING:
+    from kvsim.tables import Ints
+
+COLOURS = (ORANGE, GREEN, "#cc79a7", "#56b4e9", "#999999", "#000000", "#f0c000")
+LINES = ("o-", "s--", "^:", "D-.")
+"""A policy has a colour, and once all have been given the next kind of line."""
 POINTS = 48
 """Capacities at which the bound is drawn."""
-MOST_SESSIONS = 30
+MOST_NAMES = 30
+"""Sessions or tenants whose sharing is drawn."""
 NAME = 12
-"""Letters of a session's name that are shown."""
+"""Letters of a name that are shown."""
 
 
 def write_figures(
@@ -57,8 +65,13 @@ def write_figures(
         _save(folder / "reuse_time.png", lambda axes: draw_times(axes, times))
     if (accesses.arrival > np.nanmin(accesses.arrival, initial=np.inf)).any():
         _save(folder / "working_set.png", lambda axes: draw_working_set(axes, accesses))
-    if accesses.sessions:
-        _save(folder / "sharing.png", lambda axes: draw_sharing(axes, accesses))
+    shared = partial(draw_sharing, accesses=accesses)
+    if names := list(accesses.sessions):
+        draw = partial(shared, kind="session", group=accesses.session, names=names)
+        _save(folder / "sharing.png", draw)
+    if names := list(accesses.tenants):
+        draw = partial(shared, kind="tenant", group=accesses.tenant, names=names)
+        _save(folder / "sharing_of_tenants.png", draw)
 
 
 def _save(path: Path, draw: Callable[[Axes], str]) -> None:
@@ -85,11 +98,11 @@ def draw_hits(axes: Axes, accesses: Accesses, found: Study, cost: TokenCost | No
     steps = np.searchsorted(curve.capacity, capacities, side="right")
     tokens = np.concatenate(([0], curve.usable_tokens))[steps]
     axes.plot(capacities * size, tokens / prompt, color=BLUE, linewidth=2, label="lru")
-    others = {row.policy for row in found.rows if row.policy != "lru"}
-    for colour, policy in zip(COLOURS, sorted(others), strict=False):
+    others = sorted({row.policy for row in found.rows if row.policy != "lru"})
+    for policy, (line, colour) in zip(others, cycle(product(LINES, COLOURS)), strict=False):
         rows = [r for r in found.rows if r.policy == policy and r.capacity_tokens is not None]
         points = sorted((r.capacity_tokens or 0, r.token_hit_rate or 0) for r in rows)
-        axes.plot(*zip(*points, strict=True), "o-", color=colour, markersize=4, label=policy)
+        axes.plot(*zip(*points, strict=True), line, color=colour, markersize=4, label=policy)
     ceiling = found.bounds[-1].token_hit_rate or 0
     axes.axhline(ceiling, color="#8a8a8a", linestyle=":", label=f"infinite (bound) {ceiling:.1%}")
     axes.set_xscale("log")
@@ -181,15 +194,20 @@ def draw_working_set(axes: Axes, accesses: Accesses, window: float = 300.0) -> s
     return "Working set"
 
 
-def draw_sharing(axes: Axes, accesses: Accesses) -> str:
-    """Who uses again what whom has used, for the sessions that share most with others."""
-    found = sharing(accesses, accesses.session, list(accesses.sessions), most=4_000)
+def draw_sharing(
+    axes: Axes, accesses: Accesses, *, kind: str, group: Ints, names: list[str]
+) -> str:
+    """Who uses again what whom has used, for those of a ``kind`` that share most with others.
+
+    ``group``: of each request an index into ``names``, -1 for none.
+    """
+    found = sharing(accesses, group, names, most=4_000)
     across = [e for e in zip(found.source, found.user, found.blocks, strict=True) if e[0] != e[1]]
     weight: dict[str, int] = {}
     for source, user, blocks in across:
         weight[source] = weight.get(source, 0) + blocks
         weight[user] = weight.get(user, 0) + blocks
-    shown = sorted(weight, key=lambda name: (-weight[name], name))[:MOST_SESSIONS]
+    shown = sorted(weight, key=lambda name: (-weight[name], name))[:MOST_NAMES]
     place = {name: at for at, name in enumerate(shown)}
     matrix = np.zeros((len(shown), len(shown)))
     for source, user, blocks in across:
@@ -199,13 +217,13 @@ def draw_sharing(axes: Axes, accesses: Accesses) -> str:
         image = axes.imshow(matrix, cmap="Blues", aspect="auto")
         assert axes.figure is not None
         axes.figure.colorbar(image, ax=axes, label="tokens", format=FuncFormatter(count))
-        names = [name if len(name) <= NAME else f"{name[: NAME - 1]}…" for name in shown]
-        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
-        axes.set_yticks(range(len(names)), names, fontsize=8)
-    axes.set_xlabel("session that uses them again")
-    axes.set_ylabel("session that had used them")
+        short = [name if len(name) <= NAME else f"{name[: NAME - 1]}…" for name in shown]
+        axes.set_xticks(range(len(short)), short, rotation=90, fontsize=8)
+        axes.set_yticks(range(len(short)), short, fontsize=8)
+    axes.set_xlabel(f"{kind} that uses them again")
+    axes.set_ylabel(f"{kind} that had used them")
     total = max(1, found.within + found.across)
-    return f"Sharing: {found.across / total:.1%} of reused blocks come from another session"
+    return f"Sharing: {found.across / total:.1%} of reused blocks come from another {kind}"
 
 
 def _finish(axes: Axes) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +18,9 @@ from kvsim.analysis.reuse import (
     sharing,
     working_set,
 )
+
+if TYPE_CHECKING:
+    from kvsim.tables import Ints
 
 QUANTILES = (0.1, 0.5, 0.9, 0.99)
 POINTS = 60
@@ -43,6 +48,8 @@ class Reuse:
     sharing: dict[str, object] | None
     """Blocks used again ``within`` the session that had used them, and ``across`` sessions, with the
     heaviest ``edges`` (from, to, blocks); ``None`` without sessions."""
+    sharing_of_tenants: dict[str, object] | None
+    """The same of tenants."""
 
 
 def reuse_of(accesses: Accesses, window: float = 300.0) -> Reuse:
@@ -62,7 +69,8 @@ def reuse_of(accesses: Accesses, window: float = 300.0) -> Reuse:
             "blocks": recent.recent.tolist(),
             "ever": recent.ever.tolist(),
         },
-        _sharing(accesses),
+        _sharing(accesses, accesses.session, accesses.sessions),
+        _sharing(accesses, accesses.tenant, accesses.tenants),
     )
 
 
@@ -70,10 +78,10 @@ def _quantiles(found: Weighted) -> dict[str, float | None]:
     return {f"p{share * 100:g}": _known(found.quantile(share)) for share in QUANTILES}
 
 
-def _sharing(accesses: Accesses) -> dict[str, object] | None:
-    if not accesses.sessions:
+def _sharing(accesses: Accesses, group: Ints, names: Seq[str]) -> dict[str, object] | None:
+    if not names:
         return None
-    found = sharing(accesses, accesses.session, list(accesses.sessions))
+    found = sharing(accesses, group, list(names))
     edges = zip(found.source, found.user, found.blocks, strict=True)
     return {"within": found.within, "across": found.across, "edges": [list(e) for e in edges]}
 

@@ -79,8 +79,7 @@ def cache(
     requests = opened if shares is None else list(opened)
     accesses = accesses_of(requests, block_size, partial=partial_blocks)
     size = accesses.block_size
-    bytes_of = partial(block_bytes, model, kv_cache_dtype, size)
-    units = Units(size, distinct_blocks(accesses), bytes_of)
+    units = Units(size, distinct_blocks(accesses), block_bytes(model, kv_cache_dtype, size))
     wanted = [read_capacity(text, units) for text in listed("--capacities", capacities)]
     found = study(accesses, wanted, makers)
     parts = None
