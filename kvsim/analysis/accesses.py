@@ -38,6 +38,9 @@ class Accesses:
     session: Ints
     """Of each request: index into ``sessions``, -1 without one."""
     sessions: Seq[str]
+    tenant: Ints
+    """Of each request: index into ``tenants``, -1 without one."""
+    tenants: Seq[str]
 
     def __len__(self) -> int:
         return len(self.run)
