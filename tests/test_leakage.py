@@ -121,6 +121,8 @@ def test_the_length_of_a_probe_is_chosen_where_prompts_differ() -> None:
     assert watched(rows(60), Probing(probes=60), "t", generator).tokens == 1024
     with pytest.raises(ConfigError, match=r"1 different beginnings of 512 tokens.*accepted"):
         watched(rows(60), Probing(probes=60, tokens=512), "t", generator)
+    short = [one._replace(prompt_tokens=800) for one in rows(60)]
+    assert watched(short, Probing(probes=60), "t", generator).tokens == 768  # between 512 and 1024
 
 
 # The statistics.

@@ -28,6 +28,8 @@ FEWEST = 20
 """Probes of each kind that tell anything."""
 LENGTHS = tuple(1 << power for power in range(4, 18))
 """Tokens of a beginning to choose from, if none are asked for."""
+BETWEEN = tuple(eighths << power for power in range(1, 15) for eighths in range(8, 16))
+"""Steps between them, for where none of these leaves enough beginnings."""
 
 Beginning = tuple[int, ...]
 """Hash ids, and before them the tokens that each stands for."""
@@ -88,7 +90,7 @@ def watched(
     few to tell anything.
     """
     requests = list(trace)
-    tokens = probing.tokens or max(LENGTHS, key=lambda length: len(_beginnings(requests, length)))
+    tokens = probing.tokens or _chosen(requests)
     targets = _targets(requests, tokens, probing.probes, rng)
     if len(targets) < 2 * FEWEST:
         raise ConfigError(
@@ -100,6 +102,13 @@ def watched(
     repeats = [_probe(one, probing.lag, one.beginning[1:]) for one in targets[:half]]
     controls = [_control(one, probing.lag, rng) for one in targets[half : 2 * half]]
     return _merged([_owned(request) for request in requests], tokens, repeats, controls)
+
+
+def _chosen(requests: Seq[Request]) -> int:
+    """Where most beginnings differ, or the most tokens that leave enough of them."""
+    best = max(LENGTHS, key=lambda length: len(_beginnings(requests, length)))
+    enough = (n for n in reversed(BETWEEN) if len(_beginnings(requests, n)) >= 2 * FEWEST)
+    return best if len(_beginnings(requests, best)) >= 2 * FEWEST else next(enough, best)
 
 
 def _beginnings(requests: Seq[Request], tokens: int) -> dict[Beginning, Request]:
