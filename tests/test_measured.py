@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kvsim.cli.app import run as run_kvsim
-from kvsim.errors import KvsimError
+from kvsim.errors import KvsimError, TraceError
 from kvsim.validation import RunReport, validate, worst
 from kvsim.validation.measured import compare
 from kvsim.validation.metrics import gaps_of, latencies, predicted, values
@@ -96,6 +96,16 @@ BAD_ENGINES: list[tuple[Recording, str]] = [
     ({"engine_args": None}, "info.engine_args is None"),
     ({"engine_args": {"model": "gpt-9"}}, "unknown model 'gpt-9'"),
     ({"engine_args": {"async_scheduling": False}}, "async_scheduling is False; accepted: True"),
+    ({"engine_args": {"pipeline_parallel_size": 2}}, "pipeline_parallel_size is 2; accepted: 1"),
+    ({"engine_args": {"speculative_config": {"method": "ngram"}}}, "is {.*}; accepted: none"),
+    ({"engine_args": {"enable_prefix_caching": "no"}}, "is 'no'; accepted: true, false"),
+    ({"engine_args": {"tensor_parallel_size": 0}}, "is 0; accepted: a whole number from 1"),
+    ({"engine_args": {"kv_offloading_size": "48"}}, "is '48'; accepted: a number from 0"),
+    ({"engine_args": {"kv_cache_dtype": 8}}, "is 8; accepted: a text"),
+    ({"engine_args": {"kv_cache_dtype": "half"}}, "unknown kv cache dtype 'half'"),
+    ({"cudagraph_capture_sizes": ["8"]}, "accepted: a list of whole numbers from 1"),
+    ({"block_size": 0}, "info.block_size is 0; accepted: a whole number from 1"),
+    ({"max_num_batched_tokens": 8}, "max_num_batched_tokens is 8, less than max_num_seqs"),
     ({"num_gpu_blocks": 20}, r"request \d+: .* exceed the KV pool .*, yet the engine has served"),
 ]
 BAD_TABLES: list[tuple[Recording, str]] = [
@@ -103,6 +113,7 @@ BAD_TABLES: list[tuple[Recording, str]] = [
     ({"iterations": [None]}, r"iterations\[0\] is None; accepted: numbers"),
     ({"iterations": [[0.1, 1, 0, None]]}, r"iterations\[0\] is .*; accepted: numbers"),
     ({"iteration_fields": ["t", "waiting"]}, "iteration_fields are others; accepted: t, running"),
+    ({"iteration_fields": None}, "iteration_fields are others; accepted: t, running"),
     ({"requests": [{"i": 0, "submit": 0.0}]}, "no request has a ttft and an e2e"),
 ]
 
@@ -121,8 +132,9 @@ def test_a_recording_that_cannot_be_compared_is_refused_in_one_line(
     where = {"requests": code8["requests"][3], "info": code8["info"], "": code8}[table]
     engine = {**code8["info"]["engine_args"], **(spoiled.get("engine_args") or {})}
     where.update({**spoiled, "engine_args": engine} if spoiled.get("engine_args") else spoiled)
-    with pytest.raises(KvsimError, match=complaint) as refusal:
+    with pytest.raises(TraceError, match=complaint) as refusal:
         validated(code8, tmp_path)
+    assert str(tmp_path / "x.json") in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 
@@ -147,6 +159,14 @@ def test_requests_without_an_end_are_served_and_refused_ones_are_not(
     assert len(run.outcomes) == len(code8["requests"]) - 2
 
 
+def test_requests_that_were_never_called_are_not_served(code8: Recording, tmp_path: Path) -> None:
+    code8["requests"] = code8["requests"][:9]
+    every = validated(code8, tmp_path).run.requests
+    for called, served in ((20, 20), (4, 9), (None, len(every))):
+        code8["n_requests"] = called
+        assert len(validated(code8, tmp_path).run.requests) == served
+
+
 def test_the_gaps_of_a_stopped_run_are_those_of_its_recorded_requests(
     code8: Recording, tmp_path: Path
 ) -> None:
@@ -166,14 +186,18 @@ def test_an_engine_is_built_with_the_arguments_of_the_recorded_one(
     code8: Recording, tmp_path: Path
 ) -> None:
     code8["info"]["engine_args"].update(
-        model="runs/llama31-8b/", enable_prefix_caching=False, kv_cache_dtype="fp8"
-    )
+        model="runs/llama31-8b/", enable_prefix_caching=False, kv_cache_dtype="fp8",
+        long_prefill_token_threshold=256, quantization="fp8",
+    )  # fmt: skip
     code8["info"]["cudagraph_capture_sizes"] = [1, 2, 4, 8]
     setup = validated(code8, tmp_path).run.setup
     assert setup.layout.model.name == "meta-llama/Meta-Llama-3.1-8B"
     assert not setup.prefix_caching
     assert setup.layout.dtype == "fp8"
     assert setup.host.launches.largest == 8
+    assert setup.longest_chunk == 256
+    code8["info"]["engine_args"]["enforce_eager"] = True
+    assert validated(code8, tmp_path).run.setup.host.launches.largest == 0
 
 
 def test_the_slower_an_engine_is_taken_to_be_the_longer_its_answers_take() -> None:

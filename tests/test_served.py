@@ -18,7 +18,7 @@ from tests.oracles.costs import advanced
 
 
 @cache
-def cost_of(model: str, dtype: str = "auto", **options: float) -> Served:
+def cost_of(model: str, dtype: str = "auto", **options: object) -> Served:
     return Served(KVLayout(load_model(model), dtype), load_gpu("h200"), **options)  # type: ignore[arg-type]
 
 
@@ -53,6 +53,14 @@ def test_a_leap_takes_exactly_what_its_iterations_take(
         return
     cost = cost_of(model, dtype)
     assert cost.time(shape, steps) == sum(cost.time(advanced(shape, i)) for i in range(steps))
+
+
+def test_decodes_are_padded_to_the_sizes_that_were_captured() -> None:
+    shape = BatchShape(40, 40_000, sampled=40)
+    exact, near, far = (
+        cost_of("llama-3-8b", captured=sizes).time(shape) for sizes in ((), (8, 64, 256), (8, 256))
+    )
+    assert exact < near < far
 
 
 @pytest.mark.parametrize("dtype", ["auto", "fp8"])

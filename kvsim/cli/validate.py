@@ -109,9 +109,11 @@ def show_runs(runs: list[RunReport]) -> None:
 
 
 def error_of(metric: Comparison | None) -> str:
-    """The error of a metric, marked if it cannot be predicted well."""
-    if metric is None:
+    """The error of a metric, marked if it cannot be predicted well; of none, what is predicted."""
+    if metric is None or metric.measured == metric.predicted == 0:
         return "-"
+    if metric.rel_error is None:
+        return f"0 -> {metric.predicted:,g} "
     return percent(metric.rel_error) + ("*" if metric.sensitive else " ")
 
 

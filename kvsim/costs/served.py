@@ -24,7 +24,7 @@ class Served(Measured):
 
     Operators come from the profile (:class:`.profile.Measured`). The engine adds, each with its own
     constant: time between kernels, ``layer_overhead`` seconds a layer and ``expert_overhead`` more for one
-    with routed experts; ``sequence_overhead`` a sequence; decodes padded to captured sizes.
+    with routed experts; ``sequence_overhead`` a sequence; decodes padded to the sizes ``captured``.
     Products are no faster than the GPU sustains within its power limit (the profile's ``gemm_sustained``).
 
     Its attention kernel is FlashAttention-3 on pages, not the fastest of the profile: prompts take
@@ -55,6 +55,7 @@ class Served(Measured):
         fp8_prompt: float = 0.73,
         fp8_overhead: float = 2.4e-6,
         experts_in_use: float = 1.0,
+        captured: tuple[int, ...] = CAPTURED,
     ) -> None:
         """Times in seconds, the rest are factors and shares."""
         check_shares(experts_in_use)
@@ -64,6 +65,7 @@ class Served(Measured):
         self._decode_kernel = fp8_decode if eight_bit else 1.0
         self._mixed_kernel, self._tail = mixed_kernel, 1.0 if eight_bit else tail
         self._reach = reach(layout, experts_in_use)
+        self._captured = captured
         super().__init__(
             in_bf16(layout) if eight_bit else layout,
             gpu,
@@ -104,7 +106,7 @@ class Served(Measured):
 
     def _composed(self, decodes: int, prefills: int, new: int, sampled: int) -> int:
         tokens, sequences = decodes + new, decodes + prefills
-        padded = next((size for size in CAPTURED if size >= tokens), tokens)
+        padded = next((size for size in self._captured if size >= tokens), tokens)
         total = self._constant(tokens if new else padded, sequences, sampled)
         return total + self._step + sequences * self._sequence
 

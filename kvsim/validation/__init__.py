@@ -6,6 +6,7 @@ from collections.abc import Sequence as Seq
 from pathlib import Path
 from statistics import median
 
+from kvsim.errors import CapacityError, ConfigError, TraceError
 from kvsim.validation.bench_run import META, read_bench_run
 from kvsim.validation.measured import Comparison, RunReport, calibrated, check_measured
 from kvsim.validation.measurement import Measurement
@@ -27,6 +28,16 @@ def validate(
     ``workload`` the requests are looked for as ``workloads/WORKLOAD.jsonl[.gz]`` beside it.
     ``calibrate`` first makes the step times of a measured run longer by what fits it best.
     """
+    try:
+        return checked(path, workload, leaps=leaps, calibrate=calibrate)
+    except (ConfigError, CapacityError) as error:
+        raise TraceError(f"{path}: {error}") from None
+
+
+def checked(
+    path: Path, workload: Path | None, *, leaps: bool, calibrate: bool
+) -> Verdict | RunReport:
+    """The comparison that fits the recording; an engine that cannot be is a Config- or CapacityError."""
     if path.name == META or (path / META).is_file():
         folder = path.parent if path.name == META else path
         return check(read_bench_run(folder, workload), calibrate=calibrate)

@@ -23,6 +23,7 @@ from kvsim.core import Request
 from kvsim.errors import TraceError
 from kvsim.layout import KVLayout
 from kvsim.sizing import Limits, plan_memory
+from kvsim.validation.arguments import Arguments
 from kvsim.validation.engine import Setup
 from kvsim.validation.measurement import Measurement, Tick
 from kvsim.validation.observed import Outcome
@@ -101,7 +102,7 @@ def outcomes_of(folder: Path, rows: list[Any]) -> Iterator[Outcome]:
             called = row["arrival_time"] + offset
             times = (row["first_token_ts"] - called, row["last_token_ts"] - called)
             yield Outcome(row["arrival_time"] - first, *times, int(row["output_toks"]), None)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         where = folder / "requests.jsonl"
         raise TraceError(f"{where}: a request lacks {error}; accepted: a measured run") from None
 
@@ -116,29 +117,34 @@ def ticks_of(path: Path) -> Iterator[Tick]:
         yield Tick(float(row["t"]), int(row["running"]), int(row["waiting"]), usage)
 
 
-def setup_of(folder: Path, meta: Mapping[str, Any]) -> Setup:
+def setup_of(folder: Path, meta: object) -> Setup:
     """The engine; where its blocks were not recorded, as many as fit the GPU."""
-    started, memory = meta.get("engine_kwargs", {}), meta.get("kv_cache", {})
-    name = started.get("model", "")
+    recorded = meta if isinstance(meta, Mapping) else {}
+    given = recorded.get("engine_kwargs")
+    started = Arguments(f"{folder / META}: engine_kwargs", given)
+    memory = Arguments(f"{folder / META}: kv_cache", recorded.get("kv_cache") or {})
+    name = started.text("model")
     layout = KVLayout(
         load_model(MODELS.get(name, name)),
-        started.get("kv_cache_dtype", "auto"),
-        started.get("tensor_parallel_size", 1),
+        started.text("kv_cache_dtype", "auto"),
+        started.whole("tensor_parallel_size", 1),
     )
     gpu = gpu_of(folder)
-    sequences = number(folder / META, "engine_kwargs", started, "max_num_seqs")
-    tokens = number(folder / META, "engine_kwargs", started, "max_num_batched_tokens")
-    size = memory.get("block_size", BLOCK)
-    limits = Limits(size, memory.get("gpu_memory_utilization", 0.9), tokens, sequences)
+    sequences = number(folder / META, "engine_kwargs", given, "max_num_seqs", least=1)
+    tokens = number(folder / META, "engine_kwargs", given, "max_num_batched_tokens", least=1)
+    size = memory.whole("block_size", BLOCK)
+    limits = Limits(size, memory.amount("gpu_memory_utilization", 0.9), tokens, sequences)
+    blocks = memory.whole("num_gpu_blocks", 0) or plan_memory(layout, gpu, limits).num_gpu_blocks
     return Setup(
         layout,
         gpu,
         load_engine("vllm-0.23"),
-        num_blocks=memory.get("num_gpu_blocks") or plan_memory(layout, gpu, limits).num_gpu_blocks,
+        num_blocks=blocks,
         block_size=size,
         max_num_seqs=sequences,
         max_num_batched_tokens=tokens,
-        replicas=started.get("data_parallel_size", 1),
+        replicas=started.whole("data_parallel_size", 1),
+        prefix_caching=memory.flag("enable_prefix_caching", default=True),
     )
 
 

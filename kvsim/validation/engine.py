@@ -55,14 +55,18 @@ class Setup:
     offloading: int = 0
     """Bytes of KV that the host keeps."""
     prefix_caching: bool = True
-    captured: int | None = None
-    """Most tokens of its CUDA graphs, 0 without any; None is what the engine takes by default."""
-    step: dict[str, float] = field(default_factory=dict)
+    captured: tuple[int, ...] | None = None
+    """Tokens of its CUDA graphs, in order; None is what the engine takes by default."""
+    longest_chunk: int = 0
+    """Most tokens of a prompt in an iteration, if not 0."""
+    step: dict[str, Any] = field(default_factory=dict)
     """Options of the step-time model that the engine's data do not have."""
 
     def cost(self, **constants: Any) -> Served:
         """The step times that kvsim predicts."""
         options: dict[str, Any] = {**self.engine.step, **self.step, **constants}
+        if self.captured is not None:
+            options["captured"] = self.captured
         return Served(self.layout, self.gpu, block_size=self.block_size, **options)
 
     @property
@@ -84,27 +88,26 @@ class Setup:
         host = host_costs(self.engine, self.layout.model, self.max_num_seqs)
         if self.captured is None:
             return host
-        return host._replace(launches=host.launches._replace(largest=self.captured))
+        return host._replace(launches=host.launches._replace(largest=max(self.captured, default=0)))
 
     def parts(self, cost: CostModel, *, leaps: bool) -> tuple[Chunked, Paged, CostModel]:
         """A scheduler, its memory and a time model."""
         size, order = self.block_size, self.engine.free_order
-        sequences, tokens = self.max_num_seqs, self.max_num_batched_tokens
+        limits: dict[str, Any] = {
+            "max_num_seqs": self.max_num_seqs,
+            "max_num_batched_tokens": self.max_num_batched_tokens,
+            "long_prefill_token_threshold": self.longest_chunk,
+        }
         if self.offloading:
             blocks = self.offloading // (size * self.layout.slot_bytes)
             tiers = Offloaded(
                 self.num_blocks, host_blocks=blocks, block_size=size, free_order=order
             )
-            scheduler: Chunked = Offloading(
-                tiers, max_num_seqs=sequences, max_num_batched_tokens=tokens, leaps=leaps
-            )
+            scheduler: Chunked = Offloading(tiers, **limits, leaps=leaps)
             return scheduler, tiers, cost
         caching = self.prefix_caching
         pool = Paged(self.num_blocks, block_size=size, free_order=order, prefix_caching=caching)
-        scheduler = Chunked(
-            pool, max_num_seqs=sequences, max_num_batched_tokens=tokens, leaps=leaps
-        )
-        return scheduler, pool, cost
+        return Chunked(pool, **limits, leaps=leaps), pool, cost
 
     def load(self, tokens: int) -> int:
         """Picoseconds of loading KV from the host."""

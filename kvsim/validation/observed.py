@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kvsim.core import PICOSECONDS, Request, Sequence
-from kvsim.errors import TraceError
+from kvsim.errors import CapacityError
 from kvsim.protocols import Allocator, Leap
 from kvsim.simulation.silent import Silent
 
@@ -96,7 +96,7 @@ class Observed(Silent):
         self.refused[request.row] = reason
 
     def outcome(self, row: int) -> Outcome:
-        """What the client of a request saw; a TraceError if it was refused."""
+        """What the client of a request saw; a CapacityError if it was refused."""
         if row in self.refused:
-            raise TraceError(f"request {row}: {self.refused[row]}, yet the engine has served it")
+            raise CapacityError(f"request {row}: {self.refused[row]}, yet the engine has served it")
         return self.requests[row]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvsim.errors import TraceError
+from kvsim.errors import TraceError, shown
 
 
 class Mismatch(NamedTuple):
@@ -53,12 +53,16 @@ def load_reference(path: Path) -> dict[str, Any]:
     return recording
 
 
+MOST = 2**53
+"""No count in a recording is larger: beyond it, JSON readers disagree."""
+
+
 def number(path: Path, where: str, table: object, field: str, *, least: int = 0) -> int:
     """A whole number of a recording, ``least`` or more."""
     value = table.get(field) if isinstance(table, Mapping) else None
-    if type(value) is not int or value < least:
+    if type(value) is not int or not least <= value <= MOST:
         raise TraceError(
-            f"{path}: {where}.{field} is {value!r}; accepted: a whole number from {least}"
+            f"{path}: {where}.{field} is {shown(value)}; accepted: a whole number from {least}"
         )
     return value
 

@@ -121,12 +121,15 @@ def _decisions(path: Path, index: int, row: object) -> Decisions:
 def recorded_requests(path: Path, table: list[Any], workload: Path) -> Iterator[Request]:
     """The recorded requests in order of arrival, their prompts from the workload."""
     submitted = {request.row: request for request in open_trace(workload)}
-    rows_by_arrival = sorted(table, key=lambda row: (row["arrival_us"], row["row"]))
-    for row in rows_by_arrival:
-        request = submitted.get(row["row"])
+    calls = (
+        [number(path, f"requests[{i}]", row, field) for field in ("arrival_us", "row")]
+        for i, row in enumerate(table)
+    )
+    for arrival, row in sorted(calls):
+        request = submitted.get(row)
         if request is None:
-            raise TraceError(f"{workload}: has no row {row['row']}, which {path} refers to")
-        yield request._replace(arrival=row["arrival_us"] * MICROSECOND / PICOSECONDS)
+            raise TraceError(f"{workload}: has no row {row}, which {path} refers to")
+        yield request._replace(arrival=arrival * MICROSECOND / PICOSECONDS)
 
 
 def decide(requests: Iterable[Request], engine: Engine, *, leaps: bool) -> Decided:

@@ -13,6 +13,7 @@ from kvsim.catalog.models import entries
 from kvsim.core import Request
 from kvsim.errors import TraceError, shown
 from kvsim.layout import KVLayout
+from kvsim.validation.arguments import Arguments
 from kvsim.validation.engine import Setup
 from kvsim.validation.measurement import Measurement, Tick
 from kvsim.validation.observed import Outcome
@@ -28,8 +29,21 @@ SHAPES = {"dsv2lite": "deepseek-v2-lite"}
 FIELDS = ["t", "running", "waiting", "kv_usage", "prefix_queries", "prefix_hits", "gen_tokens",
           "prompt_tokens", "cached_prompt_tokens", "preempted"]  # fmt: skip
 """What a recorded iteration begins with; those without output end before the tokens."""
-UNMODELLED = ("async_scheduling", "enable_chunked_prefill")
-"""Arguments without which this engine is another one."""
+FIXED: dict[str, tuple[object, ...]] = {
+    "async_scheduling": (True,),
+    "enable_chunked_prefill": (True,),
+    "scheduling_policy": ("fcfs",),
+    "pipeline_parallel_size": (1,),
+    "data_parallel_size": (1,),
+    "decode_context_parallel_size": (1,),
+    "dtype": ("auto", "bfloat16", "float16", "half"),
+    "quantization": ("fp8",),
+    "kv_offloading_backend": ("native",),
+    "cpu_offload_gb": (0,),
+    "speculative_config": (),
+    "enable_lora": (False,),
+}
+"""Arguments that make another engine of it, and the values that do not."""
 RANDOM_EXPERTS = 0.2
 """Share of its experts that a model with random weights uses: nearly all tokens choose the same."""
 LATE = 0.001
@@ -50,7 +64,7 @@ def read_vllm_run(recording: Mapping[str, Any], path: Path, workload: Path | Non
     return Measurement(
         path.name.split(".json")[0],
         setup_of(path, recording.get("info")),
-        served(listed, outcomes, beside(path, workload)),
+        served(listed, outcomes, beside(path, workload), called_of(path, recording, listed)),
         outcomes,
         token_gaps([listed[row] for row in sorted(outcomes)]),
         list(iterations(steps)),
@@ -59,19 +73,29 @@ def read_vllm_run(recording: Mapping[str, Any], path: Path, workload: Path | Non
     )
 
 
+def called_of(path: Path, recording: Mapping[str, Any], listed: Iterable[int]) -> float:
+    """How many of the workload's first requests were called, as far as that is known: else all."""
+    if recording.get("n_requests") is None:
+        return inf
+    return max(number(path, "run", recording, "n_requests"), max(listed) + 1)
+
+
 def served(
     listed: Mapping[int, tuple[str, Mapping[str, Any]]],
     outcomes: Mapping[int, Outcome],
     source: Path,
+    calls: float,
 ) -> list[Request]:
     """The workload's requests at the times of their calls, in order, but those that were refused."""
-    submitted = {request.row: request for request in open_trace(source)}
+    known = {request.row: request for request in open_trace(source)}
     for where, row in listed.values():
-        check_submitted(where, row, submitted, source)
-    calls = {at: seconds(where, row, "submit") for at, (where, row) in listed.items()}
+        check_submitted(where, row, known, source)
+    times = {at: seconds(where, row, "submit") for at, (where, row) in listed.items()}
     gone = {at for at, (_, row) in listed.items() if refused(row)}
     taken = [
-        called(request, calls, outcomes) for at, request in submitted.items() if at not in gone
+        called(request, times, outcomes)
+        for at, request in known.items()
+        if at < calls and at not in gone
     ]
     return sorted(taken, key=lambda request: (request.arrival, request.row))
 
@@ -152,7 +176,7 @@ def token_gaps(table: Iterable[tuple[str, Mapping[str, Any]]]) -> Floats | None:
 def steps_of(path: Path, recording: Mapping[str, Any]) -> list[list[Any]]:
     """The recorded iterations, each with the fields that it must have."""
     known = recording.get("iteration_fields", FIELDS)
-    if known[: len(FIELDS)] != FIELDS:
+    if not isinstance(known, list) or known[: len(FIELDS)] != FIELDS:
         raise TraceError(f"{path}: iteration_fields are others; accepted: {', '.join(FIELDS)}")
     steps = rows(path, recording, "iterations")
     for i, row in enumerate(steps):
@@ -176,38 +200,33 @@ def iterations(table: list[Any]) -> Iterator[Row]:
 
 def setup_of(path: Path, info: Any) -> Setup:
     """The engine that ``info`` describes."""
-    arguments = arguments_of(path, info)
+    given = info.get("engine_args") if isinstance(info, Mapping) else None
+    arguments = Arguments(f"{path}: info.engine_args", given)
+    for name, accepted in FIXED.items():
+        arguments.only(name, *accepted)
     layout = KVLayout(
-        load_model(shape_of(str(arguments.get("model", "")))),
-        arguments.get("kv_cache_dtype", "auto"),
-        arguments.get("tensor_parallel_size", 1),
+        load_model(shape_of(arguments.text("model"))),
+        arguments.text("kv_cache_dtype", "auto"),
+        arguments.whole("tensor_parallel_size", 1),
     )
-    random = arguments.get("load_format") == "dummy"
-    sizes = info.get("cudagraph_capture_sizes")
+    step: dict[str, Any] = {"weight_dtype": arguments.text("quantization", "auto")}
+    if arguments.text("load_format") == "dummy":
+        step["experts_in_use"] = RANDOM_EXPERTS
+    sizes = Arguments(f"{path}: info", info).sizes("cudagraph_capture_sizes")
     return Setup(
         layout,
         load_gpu("h200"),
         load_engine("vllm-0.23"),
-        num_blocks=number(path, "info", info, "num_gpu_blocks"),
-        block_size=number(path, "info", info, "block_size"),
-        max_num_seqs=number(path, "info", info, "max_num_seqs"),
-        max_num_batched_tokens=number(path, "info", info, "max_num_batched_tokens"),
-        offloading=round(arguments.get("kv_offloading_size", 0) * GIB),
-        prefix_caching=arguments.get("enable_prefix_caching", True),
-        captured=None if sizes is None else max(sizes, default=0),
-        step={"experts_in_use": RANDOM_EXPERTS} if random else {},
+        num_blocks=number(path, "info", info, "num_gpu_blocks", least=1),
+        block_size=number(path, "info", info, "block_size", least=1),
+        max_num_seqs=number(path, "info", info, "max_num_seqs", least=1),
+        max_num_batched_tokens=number(path, "info", info, "max_num_batched_tokens", least=1),
+        longest_chunk=arguments.whole("long_prefill_token_threshold", 0, least=0),
+        offloading=round(arguments.amount("kv_offloading_size", 0) * GIB),
+        prefix_caching=arguments.flag("enable_prefix_caching", default=True),
+        captured=() if arguments.flag("enforce_eager", default=False) else sizes,
+        step=step,
     )
-
-
-def arguments_of(path: Path, info: Any) -> dict[str, Any]:
-    """The arguments that the engine was started with and that say something."""
-    given = info.get("engine_args") if isinstance(info, Mapping) else None
-    if not isinstance(given, Mapping):
-        raise TraceError(f"{path}: info.engine_args is {shown(given)}; accepted: an object")
-    for name in UNMODELLED:
-        if given.get(name) is False:
-            raise TraceError(f"{path}: info.engine_args.{name} is False; accepted: True")
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def shape_of(model: str) -> str:
