@@ -30,6 +30,7 @@ from kvsim.planning.pool import Lab
 from kvsim.planning.prices import Preference, quote, read_prices, warnings
 from kvsim.planning.question import Electricity, Owned
 from kvsim.planning.search import Bench, Placement, smallest
+from kvsim.planning.show import headline
 from kvsim.planning.trial import Change, Outcome, Trial
 from kvsim.planning.unloaded import Glance, survey
 from kvsim.scenario import Scenario
@@ -112,6 +113,26 @@ def test_a_plan_does_not_depend_on_the_number_of_processes(mooncake: str) -> Non
     question = ask(mooncake, "h200", "h100-sxm", scenario=few, explore=True)
     one, two = plan(question, jobs=1), plan(question, jobs=2)
     assert document(one, "") == document(two, "")
+
+
+def test_every_gpu_of_a_pipeline_is_counted_paid_and_shown(mooncake: str) -> None:
+    staged = Scenario(pipeline_parallel_size=2, workload={"limit": 50})
+    question = ask(
+        mooncake,
+        "h200",
+        scenario=staged.changed(replicas=2),
+        tensor_parallel_sizes=(2,),
+        objective=read_objective(["ttft_p50=60s"]),
+        preference=Preference(gpu_prices=((None, 1.0),)),
+    )
+    found = plan(question)
+    [best] = found.candidates
+    assert best.fleet.bill.gpus_needed == best.usd_per_hour == 2 * 2 * 2
+    assert best.by_means is not None
+    assert best.by_means.gpus == best.by_means.sizing.replicas * 4
+    assert headline(found).startswith("8 x H200-SXM-141GB (2 replicas of TP 2, PP 2)")
+    [none] = plan(replace(question, scenario=staged, max_gpus=3)).refused
+    assert none.reason == "a replica of TP 2, PP 2 has more GPUs than --max-gpus 3"
 
 
 def test_headroom_never_makes_a_fleet_smaller(mooncake: str) -> None:

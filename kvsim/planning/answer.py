@@ -35,7 +35,7 @@ class ByMeans(NamedTuple):
     @property
     def gpus(self) -> int:
         """How many it says."""
-        return self.sizing.replicas * self.placement.tensor_parallel_size
+        return self.sizing.replicas * self.placement.gpus
 
 
 class Candidate(NamedTuple):

@@ -66,6 +66,7 @@ def placement(where: Placement) -> Document:
     return {
         "gpu": where.gpu,
         "tensor_parallel_size": where.tensor_parallel_size,
+        "pipeline_parallel_size": where.pipeline_parallel_size,
         "max_num_batched_tokens": where.max_num_batched_tokens,
     }
 
@@ -161,7 +162,7 @@ def refused(each: Refused) -> Document:
 def exploration(plan: Plan, seen: Exploration) -> Document:
     """The neighbourhood of the answer."""
     rate = plan.traffic.rate
-    size = plan.candidates[0].fleet.placement.tensor_parallel_size
+    size = plan.candidates[0].fleet.placement.gpus
     return {
         "sizes": [
             {"replicas": count, "gpus": count * size, **reached(outcome)}

@@ -214,7 +214,7 @@ def explored(
 ) -> Exploration:
     """What happens around the recommended fleet."""
     fleet = candidates[0].fleet
-    counts = neighbours(fleet.replicas, question.max_gpus // fleet.placement.tensor_parallel_size)
+    counts = neighbours(fleet.replicas, question.max_gpus // fleet.placement.gpus)
     [outcomes] = lab.run([sizes(bench, fleet.placement, counts)])
     [measured] = lab.run([loads(bench, fleet, candidates[0].highest_rate or 1.0)])
     wanted = cases(interval, 1 + question.headroom)

@@ -54,8 +54,7 @@ def looked_at(
 ) -> list[Market]:
     """The markets with every placement glanced at; raises why if the model can be placed nowhere."""
     placements = [
-        [Placement(market.gpu.name, size, budget) for size, budget in shapes(question)]
-        for market in markets
+        [Placement(market.gpu.name, *shape) for shape in shapes(question)] for market in markets
     ]
     glances = [
         Glance(bench.on(placement), question.trace, traffic, question.objective)
@@ -92,9 +91,10 @@ def cost_labels(markets: Sequence[Market]) -> list[str]:
     return list(dict.fromkeys(each.cost_label for each in seen if each.fits))
 
 
-def shapes(question: Question) -> list[tuple[int, int | None]]:
-    """Tensor parallel sizes with token budgets."""
-    return list(product(question.tensor_parallel_sizes, question.budgets))
+def shapes(question: Question) -> list[tuple[int, int | None, int]]:
+    """Tensor parallel sizes with token budgets, and the scenario's pipeline parallel size."""
+    stages = (question.scenario.pipeline_parallel_size,)
+    return list(product(question.tensor_parallel_sizes, question.budgets, stages))
 
 
 def sized(market: Market) -> list[Option]:
@@ -114,21 +114,21 @@ def why_not(question: Question, market: Market) -> str:
     """
     fitting = [option for option in market.options if can_be_had(question, market, option)]
     closest = max(fitting or market.options, key=closeness)
-    size = closest.placement.tensor_parallel_size
+    size, shards = closest.placement.gpus, closest.placement.shards
     if closest.unloaded.refusal is not None:
-        named = f"TP {size}: " if closest.unloaded.fits else ""
+        named = f"{shards}: " if closest.unloaded.fits else ""
         return f"{named}{closest.unloaded.refusal}"
     if size > question.max_gpus:
-        return f"a replica of TP {size} has more GPUs than --max-gpus {question.max_gpus}"
+        return f"a replica of {shards} has more GPUs than --max-gpus {question.max_gpus}"
     if not offered(market, size):
         return f"no offer has the {size} GPUs that one replica needs"
     count = question.replicas or question.max_gpus // size
-    return f"not met with {count * size} GPUs, {count} replicas of TP {size}"
+    return f"not met with {count * size} GPUs, {count} replicas of {shards}"
 
 
 def can_be_had(question: Question, market: Market, option: Option) -> bool:
     """Whether a replica could meet the objective when idle, is allowed, and is offered."""
-    size = option.placement.tensor_parallel_size
+    size = option.placement.gpus
     in_reach = option.unloaded.refusal is None
     return in_reach and size <= question.max_gpus and offered(market, size)
 
@@ -140,7 +140,7 @@ def offered(market: Market, size: int) -> bool:
 
 def closeness(option: Option) -> tuple[float, int]:
     """Which placement comes closest: by idle engines, then by size."""
-    return option.unloaded.attainment, option.placement.tensor_parallel_size
+    return option.unloaded.attainment, option.placement.gpus
 
 
 def price_warnings(question: Question, markets: Sequence[Market]) -> list[str]:

@@ -29,6 +29,18 @@ class Placement(NamedTuple):
     tensor_parallel_size: int
     max_num_batched_tokens: int | None
     """None: what the engine takes on the GPU."""
+    pipeline_parallel_size: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """Of one replica."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size
+
+    @property
+    def shards(self) -> str:
+        """In words: TP 4, or TP 4, PP 2."""
+        stages = self.pipeline_parallel_size
+        return f"TP {self.tensor_parallel_size}" + (f", PP {stages}" if stages > 1 else "")
 
 
 class Option(NamedTuple):
@@ -45,7 +57,7 @@ class Option(NamedTuple):
     @property
     def gpus(self) -> int:
         """GPUs that the guess needs."""
-        return self.guess * self.placement.tensor_parallel_size
+        return self.guess * self.placement.gpus
 
 
 class Fleet(NamedTuple):
@@ -149,8 +161,7 @@ def given_fleet(
     fleets = [
         Fleet(option.placement, replicas, bill)
         for option in options
-        if option.unloaded.fits
-        and (bill := cheapest_bill(offers, replicas, option.placement.tensor_parallel_size))
+        if option.unloaded.fits and (bill := cheapest_bill(offers, replicas, option.placement.gpus))
     ]
     outcomes = yield [bench.trial(f.placement, replicas, change, whole=True) for f in fleets]
     tried = list(zip(fleets, outcomes, strict=True))
@@ -165,7 +176,7 @@ def affordable(
 ) -> list[Fleet]:
     """Fleets of 1, 2, 3 ... replicas, as far as they are allowed and better than the best."""
     fleets: list[Fleet] = []
-    size = placement.tensor_parallel_size
+    size = placement.gpus
     for replicas in range(1, most_gpus // size + 1):
         bill = cheapest_bill(offers, replicas, size)
         if bill is None or (best is not None and cost(bill) >= cost(best.bill)):

@@ -74,7 +74,7 @@ def cases(calibration: float, traffic: float) -> list[Case]:
 
 def resize(bench: Bench, contender: Contender, change: Change) -> Search[Fleet | None]:
     """The smallest fleet of the contender's placement in a changed world."""
-    placement, size = contender.fleet.placement, contender.fleet.placement.tensor_parallel_size
+    placement, size = contender.fleet.placement, contender.fleet.placement.gpus
     most = contender.most_gpus // size
     found = yield from smallest(bench.enough(placement, change), 1, most, contender.fleet.replicas)
     if found is None:

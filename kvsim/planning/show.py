@@ -68,11 +68,10 @@ def headline(plan: Plan) -> str:
 def fleet(candidate: Candidate) -> str:
     """A fleet in words."""
     found, bill = candidate.fleet, candidate.fleet.bill
-    size = found.placement.tensor_parallel_size
     spare = f", {bill.gpus_billed} billed" if bill.gpus_billed > bill.gpus_needed else ""
     return (
         f"{bill.gpus_needed} x {candidate.market.gpu.name} "
-        f"({plural(found.replicas, 'replica')} of TP {size}{spare})"
+        f"({plural(found.replicas, 'replica')} of {found.placement.shards}{spare})"
     )
 
 
@@ -164,7 +163,7 @@ def _print_means(seen: ByMeans | None, needed: int | None, console: Console) -> 
 def explored(plan: Plan, seen: Exploration, console: Console) -> None:
     """Sizes, knee and sensitivity of the recommended fleet."""
     best = plan.candidates[0].fleet
-    size = best.placement.tensor_parallel_size
+    size = best.placement.gpus
     curve = ", ".join(f"{count * size}: {o.attainment:.1%}" for count, o in seen.sizes)
     beyond = "at least " if seen.knee == seen.loads[-1] else ""
     console.print()

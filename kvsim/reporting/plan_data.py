@@ -116,6 +116,7 @@ class Candidate(Reached):
     gpu: str
     tensor_parallel_size: int
     max_num_batched_tokens: int | None
+    pipeline_parallel_size: int = 1
     replicas: int
     gpus: int
     gpus_billed: int
@@ -137,7 +138,9 @@ class Candidate(Reached):
         """In words."""
         spare = f", {self.gpus_billed} billed" if self.gpus_billed > self.gpus else ""
         replicas = f"{self.replicas} replica{'s' if self.replicas > 1 else ''}"
-        return f"{self.gpus} × {self.gpu} ({replicas} of TP {self.tensor_parallel_size}{spare})"
+        stages = self.pipeline_parallel_size
+        shards = f"TP {self.tensor_parallel_size}" + (f", PP {stages}" if stages > 1 else "")
+        return f"{self.gpus} × {self.gpu} ({replicas} of {shards}{spare})"
 
 
 @dataclass(frozen=True, kw_only=True)
