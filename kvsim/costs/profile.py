@@ -34,8 +34,6 @@ PAST_TABLES = (262_144, 1_048_576)
 COUNTS = ("m", "tokens", "rows")
 FEW = (256, 2048, 8192, 16384)
 """Counts at which times that follow from bytes alone are looked up."""
-LADDER = tuple(sorted({round(2 ** (i / 16)) for i in range(16 * 24)}))
-"""Numbers of new tokens: all small ones, then sixteen an octave."""
 PER_MICROSECOND = PICOSECONDS // 10**6
 
 
@@ -177,7 +175,9 @@ class Measured:
     def _prompt_curve(self, new: int) -> Curve:
         curve = self._prompts.get(new)
         if curve is None:
-            curve = self._prompts[new] = self._prompt_table.curve(whole(new))
+            tiles = whole(new)
+            made = self._prompts.get(tiles) or self._prompt_table.curve(tiles)
+            curve = self._prompts[new] = self._prompts[tiles] = made
         return curve
 
     def _reading_bound(self) -> int:
@@ -292,6 +292,10 @@ def alone(pairs: int) -> int:
 def whole(new: int) -> int:
     """New tokens of a prompt rounded up to whole tiles of its kernel."""
     return int(tiled("prefill_attention", "new", new))
+
+
+LADDER = tuple(sorted({whole(round(2 ** (i / 16))) for i in range(16 * 24)}))
+"""Numbers of new tokens: all small ones, then whole tiles, at most sixteen an octave."""
 
 
 def profile_for(gpu: Gpu) -> Profile:
