@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from kvsim.catalog.formats import stream_bytes
 from kvsim.catalog.model import Attention, Stream
@@ -20,16 +21,38 @@ MLA = ("latent", "compressed")
 """Kinds of attention that the kernel for MLA computes."""
 
 
+class Lookback(NamedTuple):
+    """Streams of an attention that look equally far back."""
+
+    attention: Attention
+    streams: tuple[Stream, ...]
+    limit: int | None
+    """Tokens; None for all."""
+    indexer: bool
+    """Whether they are an indexer's."""
+
+    @property
+    def stride(self) -> int:
+        """Tokens of a row."""
+        return self.streams[0].stride
+
+    def seen(self, context: float) -> float:
+        """Tokens of a context that are read."""
+        return context if self.limit is None else min(context, self.limit)
+
+    def named(self, name: str) -> str:
+        """What an operator is called, with its window if it has one."""
+        return name if self.limit is None else f"{name} (last {self.limit})"
+
+
 class Attending(Setting):
     """Composes attention."""
 
     def attention(self, attention: Attention, count: int) -> Iterator[Operator]:
         """Positions, the write of new KV, and attention itself by how far it looks back."""
-        kv_heads = max(1, attention.kv_heads // self.shards)
-        heads = share(attention.heads, self.shards)
-        size, dims = self.row_bytes(attention, attention.streams, kv_heads), 0
-        for stream in attention.streams:
-            dims += max(1, stream.heads // self.shards) * stream.dim
+        heads, kv_heads = self.heads_of(attention)
+        size = self.row_bytes(attention, attention.streams)
+        dims = self.row_width(attention.streams)
         turned = (
             heads + kv_heads if attention.kind in ("full", "window", "chunked") else heads // 2 + 1
         )
@@ -40,8 +63,17 @@ class Attending(Setting):
             limit = stream.window if stream.window is not None else stream.reach
             lookbacks.setdefault((stream.role == "index", limit), []).append(stream)
         for (index, limit), streams in lookbacks.items():
-            yield self.decode(attention, tuple(streams), limit, count, index)
-            yield self.prompt(attention, tuple(streams), limit, count, index)
+            back = Lookback(attention, tuple(streams), limit, index)
+            yield self.decode(back, count)
+            yield self.prompt(back, count)
+
+    def heads_of(self, attention: Attention) -> tuple[int, int]:
+        """Query heads and kv heads of one GPU."""
+        return share(attention.heads, self.shards), max(1, attention.kv_heads // self.shards)
+
+    def row_width(self, streams: tuple[Stream, ...]) -> int:
+        """Numbers of a token's rows on one GPU."""
+        return sum(max(1, stream.heads // self.shards) * stream.dim for stream in streams)
 
     @property
     def timed_kv(self) -> bool:
@@ -66,7 +98,7 @@ class Attending(Setting):
 
         return Operator("KV write", "token", "kv_write", count, estimate, nothing)
 
-    def row_bytes(self, attention: Attention, streams: tuple[Stream, ...], kv_heads: int) -> float:
+    def row_bytes(self, attention: Attention, streams: tuple[Stream, ...]) -> float:
         """Bytes that a query reads per token of context, on one GPU."""
         total = 0.0
         for stream in streams:
@@ -74,58 +106,42 @@ class Attending(Setting):
             total += stream_bytes(self.layout.format, attention, stream, heads) / stream.stride
         return total
 
-    def decode(
-        self,
-        attention: Attention,
-        streams: tuple[Stream, ...],
-        limit: int | None,
-        count: int,
-        index: bool,
-    ) -> Operator:
+    def decode(self, back: Lookback, count: int) -> Operator:
         """One new token of every sequence on its context."""
-        kv_heads = max(1, attention.kv_heads // self.shards)
-        size = self.row_bytes(attention, streams, kv_heads)
-        flops = sum(stream.decode_flops / stream.stride for stream in streams) / self.shards
-        look = self.decode_times(attention, streams, size, index)
-        stride = streams[0].stride
-
-        def seen(context: float) -> float:
-            return context if limit is None else min(context, limit)
+        size = self.row_bytes(back.attention, back.streams)
+        flops = sum(stream.decode_flops / stream.stride for stream in back.streams) / self.shards
+        table, times = self.decode_times(back, size)
+        stride, seen = back.stride, back.seen
+        name = "MLA decode attention" if back.attention.kind == "latent" else "decode attention"
 
         def demand(batch: float, context: float) -> Demand:
             return Demand(batch * seen(context) * size, batch * seen(context) * flops)
 
         return Operator(
-            named("indexer" if index else "decode attention", attention, limit),
+            back.named("indexer" if back.indexer else name),
             "decode",
-            "copy" if index else look[0],
+            table,
             count,
-            lambda batch, context: look[1](batch, seen(context) / stride),
+            lambda batch, context: times(batch, seen(context) / stride),
             demand,
-            self.unequal(attention, look[0] if limit is None and not index else ""),
+            self.unequal(back.attention, table if back.limit is None and not back.indexer else ""),
         )
 
     def unequal(self, attention: Attention, table: str) -> Callable[[float, float], Estimate]:
         """What decodes of unequal contexts take longer; windows make contexts equal."""
         found = skew(self.profile, table)
-        heads, kv_heads = (
-            share(attention.heads, self.shards),
-            max(1, attention.kv_heads // self.shards),
-        )
+        heads, kv_heads = self.heads_of(attention)
         if table == "mla_decode":
             return lambda decodes, variation: found(heads, decodes, variation)
         return lambda decodes, variation: found(heads / kv_heads, decodes * kv_heads, variation)
 
     def decode_times(
-        self, attention: Attention, streams: tuple[Stream, ...], size: float, index: bool
+        self, back: Lookback, size: float
     ) -> tuple[str, Callable[[float, float], Estimate]]:
         """The table of a kind of attention, and times by batch and rows of context."""
-        heads, kv_heads = (
-            share(attention.heads, self.shards),
-            max(1, attention.kv_heads // self.shards),
-        )
-        stride = streams[0].stride
-        if index:
+        attention, stride = back.attention, back.stride
+        heads, kv_heads = self.heads_of(attention)
+        if back.indexer:
             return "copy", lambda batch, rows: self.reading(batch * rows * size * stride)
         if attention.kind in MLA:
             mla = self.profile.table("mla_decode")
@@ -134,7 +150,7 @@ class Attending(Setting):
                 mla.at(("bf16", heads, batch), rows), factor
             )
         dim, group = attention.head_dim, heads / kv_heads
-        elements = sum(max(1, s.heads // self.shards) * s.dim for s in streams) / kv_heads
+        elements = self.row_width(back.streams) / kv_heads
         element, part = size / kv_heads / elements, elements / (2 * dim)
         return "decode_attention", lambda batch, rows: scaled(
             self.paged(element, dim, group, batch * kv_heads, rows), part
@@ -157,19 +173,12 @@ class Attending(Setting):
         ratio = at(kind, EIGHT_BIT_DIM).time / at("bf16", EIGHT_BIT_DIM).time
         return at("bf16", dim).scaled(ratio * element / timed, "extrapolated")
 
-    def prompt(
-        self,
-        attention: Attention,
-        streams: tuple[Stream, ...],
-        limit: int | None,
-        count: int,
-        index: bool,
-    ) -> Operator:
+    def prompt(self, back: Lookback, count: int) -> Operator:
         """New tokens of a prompt on its past and on one another, causally."""
-        kv_heads = max(1, attention.kv_heads // self.shards)
-        size = self.row_bytes(attention, streams, kv_heads)
-        flops = sum(stream.prefill_flops / stream.stride for stream in streams) / self.shards
-        heads = share(attention.heads, self.shards)
+        attention, limit = back.attention, back.limit
+        size = self.row_bytes(attention, back.streams)
+        flops = sum(stream.prefill_flops / stream.stride for stream in back.streams) / self.shards
+        heads, _ = self.heads_of(attention)
         width = flops * self.shards / (4 * attention.heads)
         table = self.profile.table("prefill_attention")
         narrow = self.layout.format.name not in ("bf16", "fp16")
@@ -179,8 +188,7 @@ class Attending(Setting):
             return full if limit is None else min(full, new * limit)
 
         def demand(new: float, past: float) -> Demand:
-            rows = past + new if limit is None else min(past, limit) + new
-            return Demand(rows * size, pairs(new, past) * flops)
+            return Demand((back.seen(past) + new) * size, pairs(new, past) * flops)
 
         def estimate(new: float, past: float) -> Estimate:
             equal = (pairs(new, past) - new * (new + 1) / 2) / new
@@ -194,12 +202,5 @@ class Attending(Setting):
             clipped = limit is not None and past + new > limit
             return found.scaled(1.0, "extrapolated") if narrow or clipped else found
 
-        name = named("indexer (prompts)" if index else "prompt attention", attention, limit)
+        name = back.named("indexer (prompts)" if back.indexer else "prompt attention")
         return Operator(name, "prompt", "prefill_attention", count, estimate, demand)
-
-
-def named(name: str, attention: Attention, limit: int | None) -> str:
-    """The name of an attention with its window, if it has one."""
-    if attention.kind == "latent" and name == "decode attention":
-        name = "MLA decode attention"
-    return name if limit is None else f"{name} (last {limit})"
