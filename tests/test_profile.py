@@ -26,7 +26,7 @@ from kvsim.costs.matrices import layer_matrices
 from kvsim.costs.operators import SHIPPED, Profile, Table, isotonic, load_profile, rising, shipped
 from kvsim.costs.skew import stretches
 from kvsim.costs.splits import SPREADS
-from kvsim.costs.weights import Products, blend, exponents
+from kvsim.costs.weights import Products, blend, exponents, sustained
 from kvsim.errors import ConfigError
 from kvsim.layout import KVLayout
 
@@ -512,6 +512,42 @@ def test_a_broken_profile_is_refused_in_one_line_that_says_where(
     assert message.count("\n") == 1
     assert "broken.json" in message
     assert what in message
+
+
+def without(data: dict[str, Any], table: str, first: str) -> None:
+    """Take from a table what its first axis calls ``first``."""
+    kept = [one for one in data["tables"][table] if one["at"][0] != first]
+    data["tables"][table] = kept
+
+
+LACKS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no table 'sample'": lambda data: data["tables"].pop("sample"),
+    "no table 'gemm'": lambda data: data["tables"].pop("gemm"),
+    "no launch of mode 'graph'": lambda data: without(data, "launch", "graph"),
+    "no copy of kind 'read'": lambda data: without(data, "copy", "read"),
+    "fp8 products of too few shapes": lambda data: without(data, "gemm", "fp8"),
+}
+
+
+@pytest.mark.parametrize("what", LACKS)
+def test_a_profile_that_lacks_what_a_step_needs_is_refused_in_one_line(
+    what: str, raw: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = copy.deepcopy(raw)
+    LACKS[what](data)
+    path = tmp_path / "lacking.json"
+    path.write_text(json.dumps(data))
+    model = ["--model", "deepseek-v3.2", "--profile", str(path)]
+    assert run(["step-time", "--decode", "1x1", *model]) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert what in message
+
+
+def test_products_are_not_slower_under_load_where_none_was_timed_so(raw: dict[str, Any]) -> None:
+    assert sustained(Profile(raw, "h200.json")) > 1
+    tables = {name: table for name, table in raw["tables"].items() if name != "gemm_sustained"}
+    assert sustained(Profile({**raw, "tables": tables}, "brief.json")) == 1
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"schema_version": 1}', "\x00\x01"])

@@ -131,7 +131,7 @@ def predictor(profile: Profile, operator: str) -> Predict:
 def loaded(profile: Profile) -> Predict:
     """Products on a card under load, which the held-out ones were timed on too."""
     products = {kind: Products(profile, kind) for kind in ("bf16", "fp8")}
-    heat = sustained(profile) if "gemm_sustained" in profile.operators else 1.0
+    heat = sustained(profile)
 
     def predict(place: Place, m: int) -> float:
         kind, n, k = str(place[0]), *map(int, place[1:])

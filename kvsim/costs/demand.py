@@ -81,7 +81,7 @@ class Setting:
     def reading(self, size: float) -> Estimate:
         """A kernel that was not timed and reads ``size`` bytes."""
         found = self.profile.table("copy").at(("read",), size)
-        least = self.profile.table("copy").root["read"]
+        least = self.profile.line("copy", "read")
         part = size / least.xs[0]
         if part >= 1:
             return found._replace(provenance="extrapolated")

@@ -216,13 +216,21 @@ class Profile:
     def table(self, name: str) -> Table:
         """The table of an operator; ConfigError if it was not measured."""
         if name not in self._tables:
-            if name not in self._data:
-                raise ConfigError(f"{self.source}: has no table {name!r}")
-            self._tables[name] = Table(name, self._axes[name], self._data[name])
+            series = self.series(name)
+            self._tables[name] = Table(name, self._axes[name], series)
         return self._tables[name]
 
+    def line(self, table: str, name: str) -> Line:
+        """Times by size alone of a kind; ConfigError if it was not measured."""
+        lines = self.table(table).root
+        if name not in lines:
+            raise ConfigError(f"{self.source}: has no {table} of {self.axes(table)[0]} {name!r}")
+        return cast(Line, lines[name])
+
     def series(self, name: str) -> Sequence[Mapping[str, Any]]:
-        """The table of an operator as it was measured."""
+        """The table of an operator as it was measured; ConfigError if it was not."""
+        if name not in self._data:
+            raise ConfigError(f"{self.source}: has no table {name!r}")
         return cast(Sequence[Mapping[str, Any]], self._data[name])
 
     def axes(self, name: str) -> Sequence[str]:
@@ -232,8 +240,8 @@ class Profile:
     @cached_property
     def launch(self) -> float:
         """Microseconds that a kernel takes in a graph though it does next to nothing."""
-        line = self.table("launch").root["graph"]
-        return cast(float, line.points[-1].time / line.xs[-1])
+        line = self.line("launch", "graph")
+        return line.points[-1].time / line.xs[-1]
 
 
 def load_profile(name: str) -> Profile:

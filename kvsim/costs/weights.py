@@ -21,6 +21,7 @@ from typing import NamedTuple
 from kvsim.catalog.hardware import Gpu, gpu_names, load_gpu
 from kvsim.costs.operators import Estimate, Line, Profile
 from kvsim.costs.roofline import peak_flops
+from kvsim.errors import ConfigError
 
 NEAR_N, NEAR_K = 0.1, 0.2
 """Distances in logarithms at which a weight counts 0.6 of one that is equal."""
@@ -76,9 +77,14 @@ class Need:
 
 
 class Products:
-    """Times of products of one dtype by the shape of their weights and their rows."""
+    """Times of products of one dtype by the shape of their weights and their rows.
+
+    Looking at one raises a ConfigError if it was not timed, and neither were any of two heights and
+    two widths to tell it from.
+    """
 
     def __init__(self, profile: Profile, dtype: str) -> None:
+        self._name = f"{profile.source}: {dtype}"
         self._lines: dict[Shape, Line] = {}
         self._series: dict[Shape, Mapping[str, Sequence[float]]] = {}
         for name in ("gemm", "gemm_model"):  # the latter has more rows, and wins
@@ -97,6 +103,8 @@ class Products:
         if shape in self._lines:
             return self._lines[shape].at(m)
         if shape not in self._shares:
+            if min(len({other[i] for other in self._lines}) for i in range(2)) < 2:
+                raise ConfigError(f"{self._name} products of too few shapes to tell {shape} from")
             self._shares[shape] = exponents(shape, list(self._lines))
         shares = self._shares[shape]
         found = [self._ratio(share.shape).at(m) for share in shares]
@@ -131,7 +139,9 @@ class Products:
 
 
 def sustained(profile: Profile) -> float:
-    """How many times longer products take after seconds of load than where they were timed."""
+    """How many times longer products take after seconds of load than where they were timed; 1 unmeasured."""
+    if "gemm_sustained" not in profile.operators:
+        return 1.0
     products = Products(profile, "bf16")
     ratios = [
         one["median"][-1] / products.at(n, k, m).time
