@@ -29,8 +29,6 @@ MAPPED: dict[str, dict[str, object]] = {
 }
 LONGEST = 3
 """Longest request, in sixteenths of the pool: no power of two, so that rounding shows."""
-FREE = 0
-"""Code of a free cell; the states follow in the order of :data:`kvsim.memory.regions.STATES`."""
 NOBODY = -1
 
 
@@ -50,6 +48,7 @@ class Frame(NamedTuple):
     """The pool at one instant, cell by cell."""
 
     states: NDArray[np.uint8]
+    """0 for a free cell, else its place in :data:`kvsim.memory.regions.STATES`, from 1."""
     owners: NDArray[np.int32]
     """Rows of the requests; :data:`NOBODY` for what is not one request's own."""
     usage: Usage

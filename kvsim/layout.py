@@ -90,7 +90,6 @@ class KVLayout:
         self.index_bytes_per_token = ceil(self.whole.index)
         """Keys of a sparse-attention indexer (DeepSeek-V3.2), kept beside the KV cache."""
         self.window_bytes_per_sequence = ceil(self.whole.window_bytes())
-        self.state_bytes_per_sequence = self.whole.state
         self.fixed_bytes_per_sequence = self.window_bytes_per_sequence + self.whole.state
         """Full windows and recurrent state."""
         self.slot = max(stage.growth + stage.index for stage in self.stages) or max(

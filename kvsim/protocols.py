@@ -1,4 +1,4 @@
-"""The seams of kvsim, all on one page. A plug-in fits one by its shape and imports nothing from here.
+"""The seams of the simulation, all on one page. A plug-in fits one by its shape and imports nothing from here.
 
 A family's members are entries of a plain dict from name to class (``ALLOCATORS``, ``SCHEDULERS``,
 ...). The constructor is the schema: what the simulation provides is positional, what a user may set
@@ -7,17 +7,10 @@ is keyword-only with a default.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from typing import NamedTuple, Protocol
 
 from kvsim.core import BatchShape, Match, Request, Sequence, Usage
-
-
-class TraceReader(Protocol):
-    """Yields the requests of one trace file in order, one at a time, never the whole file."""
-
-    def __iter__(self) -> Iterator[Request]: ...
 
 
 class Allocator(Protocol):

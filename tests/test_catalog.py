@@ -46,7 +46,7 @@ def test_every_model_of_the_facts_has_its_published_kv_sizes(facts: Rows) -> Non
             layout.bytes_per_token,
             layout.short_bytes_per_token,
             layout.window_bytes_per_sequence,
-            layout.state_bytes_per_sequence,
+            layout.whole.state,
         )
         expected = tuple(
             float(row[column])

@@ -80,7 +80,7 @@ def test_all_real_configs_have_their_published_sizes(shared: Path) -> None:
             layout.bytes_per_token,
             layout.short_bytes_per_token,
             layout.window_bytes_per_sequence,
-            layout.state_bytes_per_sequence,
+            layout.whole.state,
             layout.index_bytes_per_token // 132 * 128,
         ]
         expected = [

@@ -63,7 +63,7 @@ def test_a_quarter_million_tokens_take_what_the_jamba_papers_say(model: str, gib
 @pytest.mark.parametrize(("model", "gib"), [("jamba-1.5-mini", 4), ("jamba-1.5-large", 9)])
 def test_jamba_grows_by_its_few_attention_layers_alone(model: str, gib: int) -> None:
     layout = KVLayout(load_model(model))
-    growing = layout.bytes_per_sequence(256 * 1024) - layout.state_bytes_per_sequence
+    growing = layout.bytes_per_sequence(256 * 1024) - layout.whole.state
     assert growing == gib * GIB
 
 
@@ -187,7 +187,7 @@ def test_a_sequence_grows_by_its_tokens_until_windows_are_full(model, tokens: in
     if tokens >= widest:
         assert layout.bytes_per_sequence(tokens) == full
     if all(tokens <= window for window, _ in layout.whole.windows):
-        short = ceil(layout.whole.short * tokens) + layout.state_bytes_per_sequence
+        short = ceil(layout.whole.short * tokens) + layout.whole.state
         assert layout.bytes_per_sequence(tokens) == short
 
 
