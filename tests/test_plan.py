@@ -47,6 +47,13 @@ def mooncake(root: Path) -> str:
     return str(root / "traces" / "mooncake.jsonl.gz")
 
 
+@pytest.fixture(scope="module")
+def replays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Archive]:
+    """What plans of the whole sample have replayed: those that differ in prices alone share it."""
+    with Archive(tmp_path_factory.mktemp("replays")) as opened:
+        yield opened
+
+
 def ask(trace: str, *gpus: str, **more: object) -> Question:
     """A question about a small model."""
     given = {"objective": LOOSE, "as_of": TODAY, "explore": False, "token_budgets": (None,), **more}
@@ -98,8 +105,10 @@ def test_a_right_guess_costs_two_replays() -> None:
     assert answered(1, 100, 7, 7) == (7, [7, 6])
 
 
-def test_a_plan_is_the_smallest_fleet_that_a_replay_of_its_own_confirms(mooncake: str) -> None:
-    found = plan(ask(mooncake, "h200", tensor_parallel_sizes=(4,)))
+def test_a_plan_is_the_smallest_fleet_that_a_replay_of_its_own_confirms(
+    mooncake: str, replays: Archive
+) -> None:
+    found = plan(ask(mooncake, "h200", tensor_parallel_sizes=(4,)), archive=replays)
     [best] = found.candidates
     bench = Bench(Scenario(model="llama-3.1-8b"), mooncake, 1000, LOOSE)
     replicas = best.fleet.replicas
@@ -109,7 +118,7 @@ def test_a_plan_is_the_smallest_fleet_that_a_replay_of_its_own_confirms(mooncake
 
 
 def test_a_plan_does_not_depend_on_the_number_of_processes(mooncake: str) -> None:
-    few = Scenario(model="llama-3.1-8b", workload={"limit": 150})
+    few = Scenario(model="llama-3.1-8b", workload={"limit": 50})
     question = ask(mooncake, "h200", "h100-sxm", scenario=few, explore=True)
     one, two = plan(question, jobs=1), plan(question, jobs=2)
     assert document(one, "") == document(two, "")
@@ -135,9 +144,10 @@ def test_every_gpu_of_a_pipeline_is_counted_paid_and_shown(mooncake: str) -> Non
     assert none.reason == "a replica of TP 2, PP 2 has more GPUs than --max-gpus 3"
 
 
-def test_headroom_never_makes_a_fleet_smaller(mooncake: str) -> None:
-    bare = plan(ask(mooncake, "h200", tensor_parallel_sizes=(4,)))
-    more = plan(ask(mooncake, "h200", tensor_parallel_sizes=(4,), headroom=1.0))
+def test_headroom_never_makes_a_fleet_smaller(mooncake: str, replays: Archive) -> None:
+    asked = ask(mooncake, "h200", tensor_parallel_sizes=(4,))
+    bare = plan(asked, keep=False, archive=replays)
+    more = plan(replace(asked, headroom=1.0), keep=False, archive=replays)
     assert more.candidates[0].fleet.replicas > bare.candidates[0].fleet.replicas
 
 
@@ -200,7 +210,7 @@ def archive(tmp_path: Path) -> Iterator[Archive]:
 def test_a_plan_asked_again_replays_nothing_and_says_the_same(
     mooncake: str, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = Scenario(model="llama-3.1-8b", workload={"limit": 150})
+    few = Scenario(model="llama-3.1-8b", workload={"limit": 50})
     question = ask(mooncake, "h200", scenario=few, tensor_parallel_sizes=(4,), explore=True)
     first = plan(question, keep=False, archive=archive)
     for work in (Trial, Glance):
@@ -413,7 +423,7 @@ def test_spot_prices_of_a_region_are_its_own_and_come_with_a_warning() -> None:
 
 
 def test_a_commitment_of_a_year_comes_from_a_price_file_and_costs_less(
-    mooncake: str, write: Callable[[str, str], Path]
+    mooncake: str, replays: Archive, write: Callable[[str, str], Path]
 ) -> None:
     path = write(
         "prices.csv",
@@ -424,7 +434,7 @@ def test_a_commitment_of_a_year_comes_from_a_price_file_and_costs_less(
     def dollars(commitment: str) -> float:
         preference = Preference(file=path, commitment=commitment)
         asked = ask(mooncake, "h200", tensor_parallel_sizes=(4,), preference=preference)
-        return plan(asked).candidates[0].usd_per_hour
+        return plan(asked, keep=False, archive=replays).candidates[0].usd_per_hour
 
     assert dollars("1y") == pytest.approx(dollars("on-demand") * 2.5 / 4.0)
 
@@ -437,6 +447,7 @@ def test_prices_of_a_file_replace_those_of_the_catalog(write: Callable[[str, str
     quoted = quote(load_gpu("h200-sxm"), Preference(file=path, commitment="1y"))
     assert quoted.offers[0].usd_per_gpu_hour == 2.5
     assert quoted.offers[0].gpus == 8
+    assert quoted.offers[0].name == "unnamed offer"
     assert "more than a year" in warnings(quoted.prices[0], TODAY)[0]
     assert "more than a year" not in str(warnings(quoted.prices[0], date(2025, 6, 1)))
 
@@ -475,7 +486,9 @@ def test_a_bad_price_file_is_told_by_line_and_column(
         read_prices(write("prices.csv", text))
 
 
-def test_the_cheaper_of_two_prices_wins_with_the_same_fleets(mooncake: str) -> None:
+def test_the_cheaper_of_two_prices_wins_with_the_same_fleets(
+    mooncake: str, replays: Archive
+) -> None:
     def first(**cheap: float) -> str:
         said = tuple((load_gpu(name).name, usd) for name, usd in cheap.items())
         question = ask(
@@ -485,20 +498,38 @@ def test_the_cheaper_of_two_prices_wins_with_the_same_fleets(mooncake: str) -> N
             tensor_parallel_sizes=(4,),
             preference=Preference(gpu_prices=said),
         )
-        return plan(question).candidates[0].market.gpu.name
+        best = plan(question, keep=False, archive=replays).candidates[0]
+        return best.market.gpu.name
 
     assert first(h200=1.0, h100=30.0) == "H200-SXM-141GB"
     assert first(h200=30.0, h100=1.0) == "H100-SXM5-80GB"
 
 
-def test_owned_hardware_is_paid_by_the_hour_of_use(mooncake: str) -> None:
+def test_owned_hardware_is_paid_by_the_hour_of_use(mooncake: str, replays: Archive) -> None:
     owned = Owned(((None, 35_040.0),), years=4, utilisation=0.5)
     site = Electricity(usd_per_kwh=0.0, co2_grams_per_kwh=100)
     question = ask(mooncake, "h200", tensor_parallel_sizes=(4,), owned=owned, electricity=site)
-    [best] = plan(question).candidates
+    [best] = plan(question, keep=False, archive=replays).candidates
     assert best.usd_per_hour == pytest.approx(2.0 * best.fleet.bill.gpus_billed)
     assert best.energy is not None
     assert best.energy.co2_kg_per_month == pytest.approx(best.energy.kwh_per_month / 10)
+
+
+def test_an_owned_fleet_that_stays_as_it_is_costs_the_same_whatever_else_changes(
+    mooncake: str,
+) -> None:
+    few = Scenario(model="llama-3.1-8b", workload={"limit": 20})
+    owned = Owned(((None, 10_000.0),))
+    asked = ask(
+        mooncake, "h200", scenario=few, tensor_parallel_sizes=(4,), owned=owned, explore=True
+    )
+    found = plan(asked)
+    best = found.candidates[0]
+    assert found.exploration is not None
+    same = [one for one in found.exploration.effects if one.replicas == best.fleet.replicas]
+    assert same
+    for one in same:
+        assert one.usd_per_month == pytest.approx(best.usd_per_month * one.case.price)
 
 
 # Objectives.
@@ -542,7 +573,8 @@ def test_an_objective_that_cannot_be_meant_is_refused(texts: list[str], said: st
 def explored(root: Path) -> Plan:
     """A small plan with all that a plan can have."""
     trace = str(root / "traces" / "mooncake.jsonl.gz")
-    return plan(ask(trace, "h200", "l4", explore=True, tensor_parallel_sizes=(4,), objective=LOOSE))
+    few = Scenario(model="llama-3.1-8b", workload={"limit": 400})
+    return plan(ask(trace, "h200", "l4", scenario=few, explore=True, tensor_parallel_sizes=(4,)))
 
 
 def test_the_command_lines_carry_the_limits_of_the_plan(explored: Plan) -> None:
@@ -583,7 +615,8 @@ def test_the_command_goes_without_a_cache_that_cannot_be_used(
     capsys: pytest.CaptureFixture[str], mooncake: str, write: Callable[[str, str], Path]
 ) -> None:
     occupied = write("user", "a file, not a folder")
-    arguments = ["plan", mooncake, "--quick", "--jobs", "1", "--slo", "ttft_p99=5ms"]
+    arguments = ["plan", mooncake, "--gpu", "h200", "--quick", "--jobs", "1"]
+    arguments += ["--slo", "ttft_p99=5ms"]
     assert run(arguments) == 5
     note, *error = capsys.readouterr().err.splitlines()
     assert "kvsim: note: replays are not remembered" in note
@@ -621,7 +654,9 @@ def test_the_command_prints_a_plan_as_json(
         (["--headroom", "-1"], 2, "--headroom -1"),
         (["--attainment", "1.5"], 2, "--attainment 1.5"),
         (["--report", "plan.doc"], 2, "must end in"),
-        (["--capex", "l4=9000"], 2, "no --capex for H200"),
+        (["--capex", "l4=9000"], 2, "--capex L4-24GB=9000: the plan does not ask about that GPU"),
+        (["--gpu-price", "l4=1"], 2, "--gpu-price L4-24GB=1: the plan does not ask"),
+        (["--gpu-price", "1e300"], 2, "--gpu-price 1e300"),
         (["--request-rate", "inf"], 2, "all requests arrive at once"),
         (["--gpu-price", "free"], 2, "--gpu-price free"),
         (["--years", "3"], 2, "mean nothing without --capex"),

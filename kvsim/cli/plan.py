@@ -96,7 +96,7 @@ def answer(
         found = planned(question, jobs=jobs, told=progress, keep=places.any, archive=replays)
     finally:
         progress.clear()
-    command = shlex.join(["kvsim", *sys.argv[1:]])
+    command = shlex.join(["kvsim", *sys.argv[1:], *on_the_day(question)])
     places.write(found, command)
     if output == "json":
         from kvsim.planning.document import document
@@ -112,6 +112,12 @@ def answer(
         ]
         wanted = ", ".join(question.objective.texts)
         raise SloError(f"no fleet meets {wanted} ({'; '.join(reasons)})")
+
+
+def on_the_day(question: Question) -> list[str]:
+    """The flag without which the command would take the prices of another day."""
+    said = any(argument.partition("=")[0] == "--as-of" for argument in sys.argv[1:])
+    return [] if said else ["--as-of", question.as_of.isoformat()]
 
 
 def show(found: Plan) -> None:

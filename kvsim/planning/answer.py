@@ -59,6 +59,13 @@ class Candidate(NamedTuple):
         """Of 730 hours."""
         return self.usd_per_hour * HOURS_PER_MONTH
 
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """What it can be paid by; of an owned GPU, with the power that the replay took."""
+        if self.owned is None:
+            return self.market.offers
+        return (Offer("owned", None, self.owned.total),)
+
 
 class Refused(NamedTuple):
     """A GPU type that no allowed fleet makes good enough."""

@@ -196,7 +196,7 @@ def assumptions(plan: Plan) -> list[str]:
     site = question.electricity
     load = "the share of time that engines compute" if site.load is None else f"{site.load:.0%}"
     carbon = (
-        "not given, so no CO2"
+        "the grid's CO2 is not given, so none is told"
         if site.co2_grams_per_kwh is None
         else f"{site.co2_grams_per_kwh:g} g CO2 per kWh"
     )
@@ -205,12 +205,14 @@ def assumptions(plan: Plan) -> list[str]:
         f"iteration times are {plan.cost_label}; their error is taken as ±{plan.calibration:.0%}",
         f"the traffic is the trace's, {plan.traffic.rate:.3g} requests a second, day and night{more}",
         "a month has 730 hours; instances are paid whole; a replica lies within one instance",
-        f"power: design power for {load}, {site.idle_share:.0%} of it otherwise (assumed), PUE "
+        f"power: the GPUs' design power, without their hosts, for {load}, "
+        f"{site.idle_share:.0%} of it otherwise (assumed), PUE "
         f"{site.pue:g}, ${site.usd_per_kwh:.2f} per kWh; {carbon}",
         "rented prices include their electricity; energy is for information"
         if question.owned is None
         else f"owned for {question.owned.years:g} years, used {question.owned.utilisation:.0%} of "
-        f"the time, staff ${question.owned.staff_usd_per_gpu_year:,.0f} a GPU and year",
+        f"the time, staff ${question.owned.staff_usd_per_gpu_year:,.0f} a GPU and year; an hour of use "
+        "bears its share of the unused ones",
         "no spare replicas for failures or rollouts; no start-up times; no network",
         "search: tensor parallel sizes "
         f"{', '.join(map(str, question.tensor_parallel_sizes))}, tokens an iteration "

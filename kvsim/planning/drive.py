@@ -242,7 +242,7 @@ def effects_of(
 ) -> list[Effect]:
     """The sensitivity, with every contending GPU type sized anew in every case."""
     contenders = [
-        Contender(candidate.fleet, candidate.market.offers, question.max_gpus)
+        Contender(candidate.fleet, candidate.offers, question.max_gpus)
         for candidate in candidates
         if candidate.usd_per_hour <= CONTENDER_LIMIT * candidates[0].usd_per_hour
     ]

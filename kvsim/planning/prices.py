@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +15,8 @@ from kvsim.catalog import Gpu, Price, load_gpu, prices, regional_prices
 from kvsim.errors import ConfigError, unknown
 
 OLD_DAYS = 365
+HIGHEST = 1e9
+"""Dollars that something may cost: more is a slip of the pen."""
 KNOWN = 5
 """Prices that a message about a missing one names."""
 GIVEN = "given"
@@ -121,7 +122,7 @@ def _quoted(chosen: Sequence[Price], note: str) -> Quote:
 
 def named(price: Price) -> str:
     """Provider and instance."""
-    return " ".join(part for part in (price.provider, price.sku) if part)
+    return " ".join(part for part in (price.provider, price.sku) if part) or "unnamed offer"
 
 
 def _fits(price: Price, preference: Preference) -> bool:
@@ -217,7 +218,7 @@ def read_amount(flag: str, text: str) -> tuple[str | None, float]:
         usd = float(amount)
     except ValueError:
         usd = 0.0
-    if not (isfinite(usd) and usd > 0):
+    if not 0 < usd <= HIGHEST:
         raise ConfigError(f"{flag} {text}: must be like 2.10 or h200=2.10, more than 0")
     return (load_gpu(name).name if separator else None), usd
 
@@ -278,7 +279,7 @@ def _dollars(text: str, where: str) -> float:
         usd = float(text)
     except ValueError:
         usd = 0.0
-    if not (isfinite(usd) and usd > 0):
+    if not 0 < usd <= HIGHEST:
         raise ConfigError(f"{where}: usd_per_gpu_hour = {text!r:.40}: must be a number above 0")
     return usd
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date
 
 from kvsim import __version__
 from kvsim.analysis.economics import Ownership, Power
-from kvsim.catalog import Gpu
+from kvsim.catalog import Gpu, load_gpu
 from kvsim.errors import ConfigError
 from kvsim.planning.archive import contents_of_files
 from kvsim.planning.objective import Objective
@@ -108,6 +109,8 @@ class Question:
         _within("--headroom", self.headroom, 0, 10)
         _within("--max-gpus", self.max_gpus, 1, 10_000)
         _within("--calibration-error", self.calibration or 0, 0, 0.9)
+        _among("--gpu-price", self.preference.gpu_prices, self.gpus)
+        _among("--capex", self.owned.capex if self.owned else (), self.gpus)
         share = self.objective.attainment
         if share is not None and not 0 < share <= 1:
             raise ConfigError(f"--attainment {share:g}: must be a share above 0, at most 1")
@@ -150,6 +153,16 @@ def half_width(label: str) -> float:
     """By how much times of a kind may be wrong, as a share; what was not timed is not measured."""
     kind = "" if "extrapolated" in label else label.partition(" ")[0]
     return CALIBRATION.get(kind, ASSUMED_CALIBRATION)
+
+
+def _among(flag: str, said: Iterable[tuple[str | None, float]], gpus: Iterable[str]) -> None:
+    """A price of a GPU that is not asked about is a slip of the pen."""
+    asked = list(dict.fromkeys(load_gpu(name).name for name in gpus))
+    for name, usd in said:
+        if name is not None and name not in asked:
+            raise ConfigError(
+                f"{flag} {name}={usd:g}: the plan does not ask about that GPU; accepted: {', '.join(asked)}"
+            )
 
 
 def _within(flag: str, value: float, least: float, most: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvsim.reporting.document import Point, Summary, Tile
 from kvsim.reporting.forms import cents, dollars, fine_share, number, plain, share
-from kvsim.reporting.plan_data import Candidate, PlanData
+from kvsim.reporting.plan_data import Candidate, Effect, PlanData
 
 
 def summary(plan: PlanData) -> Summary:
@@ -73,10 +73,17 @@ def risk(plan: PlanData) -> str:
     times = f"Iteration times are {plan.cost_model}, taken to be right within ±{plan.calibration_error:.0%}."
     if plan.exploration is None:
         return f"Sensitivity was not examined. {times}"
-    risky = [one.case for one in plan.exploration.sensitivity if one.changes_the_answer]
+    risky = [one for one in plan.exploration.sensitivity if one.changes_the_answer]
     if not risky:
         return f"None of the changed assumptions below changes the answer. {times}"
-    return f"The answer would be another one with {', '.join(risky)}. {times}"
+    return f"The answer would be another one with: {'; '.join(map(changed, risky))}. {times}"
+
+
+def changed(one: Effect) -> str:
+    """A changed assumption, and what the recommended GPU type costs then."""
+    if one.gpus is None or one.usd_per_month is None:
+        return f"{one.case} (no number of them is enough)"
+    return f"{one.case} ({one.gpus} GPUs, {dollars(one.usd_per_month)} a month)"
 
 
 def tiles(plan: PlanData, best: Candidate) -> list[Tile]:
