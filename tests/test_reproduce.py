@@ -142,6 +142,8 @@ def test_the_command_writes_a_page_and_a_figure_and_prints_json(
     assert answer["rows"][0]["gap"] == 0
     names = sorted(path.name for path in (tmp_path / "pages").iterdir())
     assert names == ["radixattention-optimum.md", "radixattention-optimum.png"]
+    page = (tmp_path / "pages" / names[0]).read_text()
+    assert "`kvsim reproduce radixattention-optimum --seed 0 --set trees=2 --out pages`" in page
 
 
 def test_the_list_names_all(capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,6 +162,13 @@ def test_the_list_names_all(capsys: pytest.CaptureFixture[str]) -> None:
         (["pagedattention-fig2", "--set", "colour=red"], "requests"),
         (["pagedattention-fig2", "--set", "requests=5"], "none of them waits"),
         (["pagedattention-fig2", "--lengths", "nowhere.csv"], "nowhere.csv"),
+        (["pagedattention-fig2", "--set", "requests=-5"], "requests is -5; accepted"),
+        (["pagedattention-sharing", "--set", "requests=0"], "requests is 0; accepted"),
+        (["pagedattention-swap", "--set", "link=0"], "link is 0.0; accepted"),
+        (["pagedattention-rates", "--set", "minutes=inf"], "minutes is inf; accepted"),
+        (["pagedattention-rates", "--set", "host=-1"], "host is -1.0; accepted"),
+        (["pagedattention-batching", "--set", "rate=nan"], "rate is nan; accepted"),
+        (["radixattention-optimum", "--set", "trees=0"], "trees is 0; accepted"),
     ],
 )
 def test_a_mistake_is_one_line(

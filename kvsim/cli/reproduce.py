@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,7 +51,8 @@ def reproduce(
         findings = reproduction.run()
         results.append((name, reproduction, findings))
         if out is not None:
-            write_page(out, name, reproduction, findings, given)
+            command = f"kvsim reproduce {name}{repeated(reproduction, given, assignments or [])}"
+            write_page(out, name, command, reproduction, findings)
         if not as_json:
             show(reproduction, findings)
     if as_json:
@@ -98,23 +100,25 @@ def _assignment(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def write_page(
-    folder: Path,
-    name: str,
-    reproduction: Reproduction,
-    findings: Findings,
-    given: Mapping[str, object],
-) -> None:
-    """Write the page of one reproduction."""
-    from kvsim.reproductions.document import markdown, write
-    from kvsim.reproductions.figures import png
-
+def repeated(
+    reproduction: Reproduction, given: Mapping[str, object], assignments: list[str]
+) -> str:
+    """The flags that make the same reproduction again."""
     known = inspect.signature(type(reproduction)).parameters
     used = {key: value for key, value in given.items() if key in known and value is not None}
     flags = "".join(f" --{key} {Path(str(value)).name}" for key, value in used.items())
+    return flags + "".join(f" --set {shlex.quote(text)}" for text in assignments)
+
+
+def write_page(
+    folder: Path, name: str, command: str, reproduction: Reproduction, findings: Findings
+) -> None:
+    """Write the page of one reproduction; ``command`` makes it again."""
+    from kvsim.reproductions.document import markdown, write
+    from kvsim.reproductions.figures import png
+
     place = folder.name if folder.is_absolute() else folder
-    command = f"kvsim reproduce {name}{flags} --out {place}"
-    page = markdown(name, reproduction, findings, command)
+    page = markdown(name, reproduction, findings, f"{command} --out {place}")
     write(folder, name, page, png(findings.chart))
 
 

@@ -8,6 +8,18 @@ from functools import cache
 from importlib.resources import files
 from typing import ClassVar, Protocol
 
+from kvsim.errors import ConfigError
+
+MOST = 10_000_000
+"""Of anything that an option counts or measures."""
+
+
+def amounts(**options: float) -> None:
+    """Refuse options that are no amounts: ConfigError if one is not above 0, or too large."""
+    for name, value in options.items():
+        if not 0 < value <= MOST:
+            raise ConfigError(f"{name} is {value}; accepted: above 0, at most {MOST:,}")
+
 
 @dataclass(frozen=True, slots=True)
 class Published:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kvsim.reproductions.findings import Bars, Findings, Row, published
+from kvsim.reproductions.findings import Bars, Findings, Row, amounts, published
 from kvsim.reproductions.lengths import poisson, saved, sharegpt
 from kvsim.reproductions.orca import ENGINE, SYSTEMS, opt_13b
 
@@ -27,6 +27,7 @@ class Batching:
         seed: int = 0,
     ) -> None:
         self._pairs = sharegpt(lengths)
+        amounts(rate=rate, requests=requests)
         self._rate = rate
         self._requests = requests
         self._seed = seed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kvsim.errors import ConfigError
-from kvsim.reproductions.findings import Bars, Findings, Published, Row, published
+from kvsim.reproductions.findings import Bars, Findings, Published, Row, amounts, published
 from kvsim.reproductions.lengths import poisson, saved, sharegpt
 from kvsim.reproductions.orca import ENGINE, SYSTEMS, opt_13b
 
@@ -29,6 +29,7 @@ class Figure2:
     source: ClassVar[str] = "Kwon et al., SOSP 2023 (arXiv:2309.06180), Figure 2"
 
     def __init__(self, *, lengths: str | None = None, requests: int = 2000, seed: int = 0) -> None:
+        amounts(requests=requests)
         self._pairs = sharegpt(lengths)
         self._requests = requests
         self._seed = seed

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from kvsim.reproductions.findings import Findings, Lines, Row, published
+from kvsim.errors import ConfigError
+from kvsim.reproductions.findings import Findings, Lines, Row, amounts, published
 from kvsim.reproductions.lengths import poisson, saved, sharegpt
 from kvsim.reproductions.orca import ENGINE, SYSTEMS, opt_13b
 
@@ -29,6 +30,9 @@ class Rates:
         seed: int = 0,
     ) -> None:
         """``limit`` in seconds per output token; ``host``: seconds added to each iteration."""
+        amounts(limit=limit, minutes=minutes)
+        if not 0 <= host <= 10:
+            raise ConfigError(f"host is {host}; accepted: seconds from 0 to 10")
         self._pairs = sharegpt(lengths)
         self._limit = limit
         self._seconds = minutes * 60

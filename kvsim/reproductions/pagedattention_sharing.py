@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from kvsim.core import Request
-from kvsim.reproductions.findings import Findings, Lines, Published, Row, published
+from kvsim.reproductions.findings import Findings, Lines, Published, Row, amounts, published
 from kvsim.reproductions.lengths import SIGMA, Pairs, alpaca, poisson, saved, sharegpt
 from kvsim.reproductions.orca import ENGINE, opt_13b
 
@@ -30,6 +30,7 @@ class Sharing:
         seed: int = 0,
     ) -> None:
         self._pairs = {"ShareGPT": sharegpt(lengths), "Alpaca": alpaca(10_000, seed)}
+        amounts(rate=rate, requests=requests)
         self._rate = rate
         self._requests = requests
         self._seed = seed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from kvsim.reproductions.findings import Findings, Lines, Row, published
+from kvsim.reproductions.findings import Findings, Lines, Row, amounts, published
 from kvsim.reproductions.lengths import poisson, saved, sharegpt
 from kvsim.reproductions.orca import ENGINE, opt_13b
 
@@ -32,6 +32,7 @@ class SwapOrRecompute:
         link: float = 16.0,
         seed: int = 0,
     ) -> None:
+        amounts(tokens=tokens, rate=rate, requests=requests, link=link)
         self._link = link
         self._pairs = sharegpt(lengths)
         self._tokens = tokens
@@ -112,6 +113,8 @@ class SwapOrRecompute:
             f"{self._link:g} GB/s by its data sheet: PCIe 3.0, which is what the hosts of the paper's "
             "machines (Google Cloud's A2, Cascade Lake) have, from memory; an A100's own is twice as "
             "fast, which the row without a published value has; nothing was fitted to the figure",
+            "the paper's recomputation that is never higher than 20 % of swapping's latency is read as at "
+            "most 20 % above it, since it finds swapping the faster one for large blocks",
             f"end to end: {self._requests:,} requests with ShareGPT's lengths, {self._rate:g} a second, "
             "mean latency per output token; the engine waits for copies",
         )

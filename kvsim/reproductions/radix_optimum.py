@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 from kvsim.core import Request, Sequence
 from kvsim.memory.radix import Radix
-from kvsim.reproductions.findings import Findings, Lines, Row, published
+from kvsim.reproductions.findings import Findings, Lines, Row, amounts, published
 
 
 class Edge(NamedTuple):
@@ -46,6 +46,7 @@ class Optimum:
     source: ClassVar[str] = "Zheng et al., SGLang (arXiv:2312.07104), Theorem 3.1 and section 6.2"
 
     def __init__(self, *, trees: int = 40, seed: int = 0) -> None:
+        amounts(trees=trees)
         self._trees = trees
         self._seed = seed
 
