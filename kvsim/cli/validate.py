@@ -78,7 +78,7 @@ def show_verdict(path: Path, verdict: Verdict, *, named: bool) -> None:
 
 
 def show_runs(runs: list[RunReport]) -> None:
-    """Print signed relative errors in percent, a column a run."""
+    """Print signed relative errors in percent, a column a run; of one, also what its errors hang on."""
     if not runs:
         return
     from rich.console import Console
@@ -89,8 +89,12 @@ def show_runs(runs: list[RunReport]) -> None:
     table = Table("prediction / measured - 1", box=None, pad_edge=False)
     for run in runs:
         table.add_column(run.name, justify="right")
+    if len(runs) == 1:
+        table.add_column("if 1 % slower", justify="right")
     for metric in dict.fromkeys(name for run in runs for name in run.metrics):
-        table.add_row(metric, *(error_of(run.metrics.get(metric)) for run in runs))
+        found = [run.metrics.get(metric) for run in runs]
+        moves = [percent(one and one.sensitivity) for one in found] if len(runs) == 1 else []
+        table.add_row(metric, *map(error_of, found), *moves)
     for kind in ("decode", "mixed", "prefill"):
         errors = [run.step_time.get(kind) for run in runs]
         if any(errors):

@@ -7,6 +7,7 @@ from math import inf
 from typing import Any
 
 from kvsim.errors import TraceError, shown
+from kvsim.validation.reference import MOST
 
 
 class Arguments:
@@ -31,11 +32,11 @@ class Arguments:
         found: bool = self._one(name, default, lambda value: type(value) is bool, "true, false")
         return found
 
-    def whole(self, name: str, default: int, *, least: int = 1) -> int:
+    def whole(self, name: str, default: int, *, least: int = 1, most: int = MOST) -> int:
         """A number of things."""
-        accepted = f"a whole number from {least}"
+        accepted = f"a whole number from {least}" + (f" to {most:,}" if most < MOST else "")
         found: int = self._one(
-            name, default, lambda value: type(value) is int and value >= least, accepted
+            name, default, lambda value: type(value) is int and least <= value <= most, accepted
         )
         return found
 

@@ -28,16 +28,15 @@ from kvsim.validation.engine import Setup
 from kvsim.validation.measurement import Measurement, Tick
 from kvsim.validation.observed import Outcome
 from kvsim.validation.reference import number
+from kvsim.validation.vllm_run import count, seconds, shape_of
 
 META = "meta.json"
 BLOCK = 16
 """Tokens of a block, unless the recording says otherwise."""
-MODELS = {
-    "meta-llama/Llama-3.1-8B": "llama-3.1-8b",
-    "Qwen/Qwen3-30B-A3B-Instruct-2507": "qwen3-30b-a3b",
-}
-GPUS = {"RTX4090": "rtx-4090", "RTXPRO6000": "rtx-pro-6000"}
-"""Folder names, and what the catalog calls them."""
+GPUS = {"RTXPRO6000": "rtx-pro-6000"}
+"""Folder names that the catalog does not know, and what it calls them."""
+TIMES = ("arrival_time", "queued_ts", "first_token_ts", "last_token_ts")
+"""Seconds, the first by the client's clock."""
 LEVELS = 4
 """Folders above the run's in which its workload is looked for."""
 
@@ -52,7 +51,7 @@ def read_bench_run(folder: Path, workload: Path | None) -> Measurement:
     outcomes = dict(enumerate(outcomes_of(folder, rows)))
     prompts = list(prompts_of(folder, meta, workload, setup.block_size))
     requests = [
-        Request(row, one.submit, number(folder, f"requests[{row}]", rows[row], "input_toks"),
+        Request(row, one.submit, count(f"{folder / 'requests.jsonl'}:{row + 1}", rows[row], "input_toks"),
                 one.output, prompts[row] if row < len(prompts) else None, setup.block_size)
         for row, one in outcomes.items()
     ]  # fmt: skip
@@ -70,11 +69,17 @@ def read_bench_run(folder: Path, workload: Path | None) -> Measurement:
 
 def lines(folder: Path) -> Iterator[tuple[int, str]]:
     """The requests' lines, from 1."""
-    path = folder / "requests.jsonl"
+    yield from enumerate(text_of(folder / "requests.jsonl").splitlines(), 1)
+
+
+def text_of(path: Path) -> str:
+    """A whole file, compressed or not."""
     try:
-        yield from enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-    except OSError as error:
-        raise TraceError(f"{path}: {error.strerror}") from None
+        raw = path.read_bytes()
+        return (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode()
+    except (OSError, EOFError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise TraceError(f"{path}: cannot be read: {reason}") from None
 
 
 def loads(path: Path, line: int, text: str) -> Any:
@@ -88,33 +93,37 @@ def loads(path: Path, line: int, text: str) -> Any:
 def json_of(path: Path) -> Any:
     """A whole file as JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return json.loads(text_of(path))
+    except ValueError as error:
         raise TraceError(f"{path}: cannot be read: {error}; accepted: a run's {META}") from None
 
 
 def outcomes_of(folder: Path, rows: list[Any]) -> Iterator[Outcome]:
     """What clients saw; engine's and client's clocks agree on the request that was queued soonest."""
-    try:
-        first = min(row["arrival_time"] for row in rows)
-        offset = min(row["queued_ts"] - row["arrival_time"] for row in rows)
-        for row in rows:
-            called = row["arrival_time"] + offset
-            times = (row["first_token_ts"] - called, row["last_token_ts"] - called)
-            yield Outcome(row["arrival_time"] - first, *times, int(row["output_toks"]), None)
-    except (KeyError, TypeError, ValueError) as error:
-        where = folder / "requests.jsonl"
-        raise TraceError(f"{where}: a request lacks {error}; accepted: a measured run") from None
+    named = [(f"{folder / 'requests.jsonl'}:{i}", row) for i, row in enumerate(rows, 1)]
+    times = [[seconds(*one, field) for field in TIMES] for one in named]
+    first = min(arrival for arrival, *_ in times)
+    offset = min(queued - arrival for arrival, queued, *_ in times)
+    for one, (arrival, _, begun, ended) in zip(named, times, strict=True):
+        called = arrival + offset
+        output = count(*one, "output_toks", least=1)
+        yield Outcome(arrival - first, begun - called, ended - called, output, None)
 
 
 def ticks_of(path: Path) -> Iterator[Tick]:
     """The state every second; a recorder that never saw KV usage wrote 0 throughout."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    known = any(float(row["kv_cache_pct"]) for row in rows)
-    for row in rows:
-        usage = float(row["kv_cache_pct"]) / 100 if known else None
-        yield Tick(float(row["t"]), int(row["running"]), int(row["waiting"]), usage)
+    rows = list(csv.DictReader(text_of(path).splitlines()))
+    try:
+        known = any(float(row["kv_cache_pct"]) for row in rows)
+        for row in rows:
+            usage = float(row["kv_cache_pct"]) / 100 if known else None
+            yield Tick(float(row["t"]), int(row["running"]), int(row["waiting"]), usage)
+    except (KeyError, TypeError, ValueError) as error:
+        raise TraceError(
+            f"{path}: {error}; accepted: rows of t, running, waiting and kv_cache_pct"
+        ) from None
+    if not rows:
+        raise TraceError(f"{path}: is empty; accepted: the state, second by second")
 
 
 def setup_of(folder: Path, meta: object) -> Setup:
@@ -123,9 +132,8 @@ def setup_of(folder: Path, meta: object) -> Setup:
     given = recorded.get("engine_kwargs")
     started = Arguments(f"{folder / META}: engine_kwargs", given)
     memory = Arguments(f"{folder / META}: kv_cache", recorded.get("kv_cache") or {})
-    name = started.text("model")
     layout = KVLayout(
-        load_model(MODELS.get(name, name)),
+        load_model(shape_of(started.text("model"))),
         started.text("kv_cache_dtype", "auto"),
         started.whole("tensor_parallel_size", 1),
     )
@@ -143,7 +151,7 @@ def setup_of(folder: Path, meta: object) -> Setup:
         block_size=size,
         max_num_seqs=sequences,
         max_num_batched_tokens=tokens,
-        replicas=started.whole("data_parallel_size", 1),
+        replicas=started.whole("data_parallel_size", 1, most=1024),
         prefix_caching=memory.flag("enable_prefix_caching", default=True),
     )
 
@@ -164,10 +172,12 @@ def prompts_of(
     path = workload or next((place for place in places if name and place.is_file()), None)
     if path is None:
         return
-    raw = path.read_bytes()
-    text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-    for i, line in enumerate(text.splitlines(), 1):
-        yield block_ids(loads(path, i, line.decode()).get("input_tok_ids", []), size)
+    for i, line in enumerate(text_of(path).splitlines(), 1):
+        row = loads(path, i, line)
+        try:
+            yield block_ids(row.get("input_tok_ids", []), size)
+        except (AttributeError, OverflowError, TypeError):
+            raise TraceError(f"{path}:{i}: accepted: input_tok_ids, a list of token ids") from None
 
 
 def block_ids(tokens: list[int], size: int) -> array[int]:

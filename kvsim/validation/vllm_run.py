@@ -24,8 +24,11 @@ from kvsim.workload import open_trace
 if TYPE_CHECKING:
     from kvsim.validation.measurement import Floats
 
-SHAPES = {"dsv2lite": "deepseek-v2-lite"}
-"""Folder names of recorded models that resemble no name of the catalog, and whose shape they have."""
+SHAPES = {
+    "dsv2lite": "deepseek-v2-lite",
+    "Qwen3-30B-A3B-Instruct-2507": "qwen3-30b-a3b",
+}
+"""Names of recorded models that resemble none of the catalog, and whose shape they have."""
 FIELDS = ["t", "running", "waiting", "kv_usage", "prefix_queries", "prefix_hits", "gen_tokens",
           "prompt_tokens", "cached_prompt_tokens", "preempted"]  # fmt: skip
 """What a recorded iteration begins with; those without output end before the tokens."""
@@ -117,17 +120,17 @@ def outcome(where: str, row: Mapping[str, Any]) -> Outcome:
     return Outcome(submit, ttft, e2e, count(where, row, "output", least=1), cached)
 
 
-def seconds(where: str, row: Mapping[str, Any], field: str) -> float:
+def seconds(where: str, row: Any, field: str) -> float:
     """A time of a request."""
-    value: Any = row.get(field)
+    value: Any = row.get(field) if isinstance(row, Mapping) else None
     if type(value) not in (int, float) or not 0 <= value < inf:
         raise TraceError(f"{where}.{field} is {shown(value)}; accepted: seconds from 0")
     return float(value)
 
 
-def count(where: str, row: Mapping[str, Any], field: str, least: int = 0) -> int:
+def count(where: str, row: Any, field: str, least: int = 0) -> int:
     """A number of tokens of a request."""
-    value: Any = row.get(field)
+    value: Any = row.get(field) if isinstance(row, Mapping) else None
     if type(value) is not int or value < least:
         raise TraceError(
             f"{where}.{field} is {shown(value)}; accepted: a whole number from {least}"
