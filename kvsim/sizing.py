@@ -219,9 +219,7 @@ def stage_weights(
 ) -> int:
     """Bytes of weights on each GPU of a stage. Embedding, head and routers keep the model's dtype."""
     plain = weight_bits(model.dtype)
-    auto = weight_dtype == "auto"
-    linear = weight_bits(model.linear_dtype if auto else weight_dtype)
-    expert = weight_bits(model.expert_dtype if auto else weight_dtype)
+    linear, expert = map(weight_bits, model.stored_as(weight_dtype))
     bits = plain * model.embedding * (first + last - (first and last and model.tied))
     for layer in layers:
         bits += linear * layer.mixer_weights

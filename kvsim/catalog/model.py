@@ -161,6 +161,12 @@ class ModelSpec:
             layer.mixer_weights + (layer.mlp.weights if layer.mlp else 0) for layer in self.layers
         )
 
+    def stored_as(self, weight_dtype: str) -> tuple[str, str]:
+        """Types of the linear layers' weights and of the experts'; ``auto``: as released."""
+        if weight_dtype == "auto":
+            return self.linear_dtype, self.expert_dtype
+        return weight_dtype, weight_dtype
+
     @property
     def active_parameters(self) -> int:
         """Parameters that one token uses, embeddings included."""

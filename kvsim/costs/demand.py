@@ -69,9 +69,7 @@ class Setting:
         self.shards, self.block_size = layout.tensor_parallel, block_size
         self.gpu, self.heat = measured_on, heat
         self.products = {kind: Products(profile, kind) for kind in ("bf16", "fp8")}
-        given = weight_dtype != "auto"
-        self.linear = weight_dtype if given else self.model.linear_dtype
-        self.expert = weight_dtype if given else self.model.expert_dtype
+        self.linear, self.expert = self.model.stored_as(weight_dtype)
 
     def width(self, name: str, table: str, count: int, width: int) -> Operator:
         """An operator on every token that takes its time by the width of a token's row."""

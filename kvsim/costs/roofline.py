@@ -70,8 +70,7 @@ class Roofline:
         check_shares(memory_efficiency, gemm_efficiency, attention_efficiency)
         check_times(layer_overhead, prompt_overhead, sequence_overhead, all_reduce_latency)
         model, shards = layout.model, layout.tensor_parallel
-        linear = model.linear_dtype if weight_dtype == "auto" else weight_dtype
-        expert = model.expert_dtype if weight_dtype == "auto" else weight_dtype
+        linear, expert = model.stored_as(weight_dtype)
         byte = PICOSECONDS / (gpu.bandwidth * memory_efficiency)
         flop = PICOSECONDS / (peak_flops(gpu, linear) * gemm_efficiency * shards)
         attention_flop = PICOSECONDS / (gpu.bf16_flops * attention_efficiency * shards)

@@ -22,7 +22,7 @@ class WeightDtype:
     def trial(self, scenario: Scenario) -> Trial | Reason:
         """As deployed against the narrower type."""
         model = load_model(scenario.model)
-        given = model.linear_dtype if scenario.weight_dtype == "auto" else scenario.weight_dtype
+        given, _ = model.stored_as(scenario.weight_dtype)
         if weight_bits(given) <= weight_bits(self.dtype):
             return Reason(f"the weights are {given} already")
         return Trial({}, {"weight_dtype": self.dtype})
