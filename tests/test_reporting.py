@@ -130,7 +130,7 @@ def test_of_several_runs_those_that_meet_the_objective_come_first_then_the_cheap
     order = ranked([of_run(one, one.name, TERMS) for one in (late, dear, good)])
     assert [one.name for one in order] == ["good", "dear", "late"]
     made = of_runs([late, dear, good], TERMS, "")
-    assert made.summary.headline.startswith("good: 1 × H200")
+    assert made.summary.headline.startswith("good: 1 × H200-SXM-141GB (8 billed) meets")
     assert "2 of 3 meet it" in made.summary.points[0].text
 
 

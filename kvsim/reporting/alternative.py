@@ -107,8 +107,10 @@ class Alternative:
 
     @property
     def fleet(self) -> str:
-        """In words."""
-        return f"{self.gpus} × {self.gpu.name if self.gpu else self.scenario.get('gpu')}"
+        """In words, with the GPUs that are billed where these are more."""
+        billed = self.bill.gpus_billed if self.bill else self.gpus
+        spare = f" ({billed} billed)" if billed > self.gpus else ""
+        return f"{self.gpus} × {self.gpu.name if self.gpu else self.scenario.get('gpu')}{spare}"
 
     @cached_property
     def gpu(self) -> Gpu | None:

@@ -36,7 +36,9 @@ class PrefixCaching:
                 f"prefix shorter than a block: {known.longest_shared} tokens are shared at most, "
                 f"a block has {block}"
             )
-        found = f"{hits:.0%} of prompt tokens were found of {known.shared:.0%} that could be"
+        # What can be found is known in the blocks of the trace: smaller ones may find a little more.
+        could = max(hits, known.shared)
+        found = f"{hits:.0%} of prompt tokens were found of {could:.0%} that could be"
         if seen.verdict != "inert":
             return Reason(found)
         waiting = share(seen.before("mean_ttft_ms"), seen.before("mean_e2el_ms"))
