@@ -77,6 +77,7 @@ class KVLayout:
         self.tensor_parallel = tensor_parallel
         self.pipeline_parallel = pipeline_parallel
         self.state_bytes = STATE_BYTES[state_dtype]
+        self._made_of = (model, self.dtype, tensor_parallel, pipeline_parallel, state_dtype)
         self.whole = self._footprint(model.layers, shards=1)
         self.stages = tuple(
             self._footprint(stage, shards=tensor_parallel)
@@ -98,6 +99,12 @@ class KVLayout:
         self.slot_bytes = ceil(self.slot) or 1
         """What one token's slot of the pool takes on a GPU: bytes that grow, or for a model in which
         nothing grows those of a short sequence (contexts beyond the window are then overcounted)."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KVLayout) and self._made_of == other._made_of
+
+    def __hash__(self) -> int:
+        return hash(self._made_of)
 
     def bytes_per_sequence(self, tokens: int) -> int:
         """KV of a sequence of ``tokens`` tokens in the whole model, without the indexer's keys."""

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from kvsim import Scenario, simulate
+from kvsim.compose.engine import built
+from kvsim.costs import COST_MODELS
+
 TABLES = ("requests.parquet", "samples.parquet", "summary.json")
 
 
@@ -41,3 +45,20 @@ def test_a_comparison_says_the_same_with_any_number_of_processes(root: Path) -> 
     arguments = ("compare", trace, "--limit", "60", "--allocators", "paged,radix,buddy", "--json")
     alone, together = (kvsim(jobs, *arguments, "--jobs", jobs) for jobs in ("1", "3"))
     assert alone == together
+
+
+@pytest.mark.parametrize("cost_model", sorted(COST_MODELS))
+def test_times_are_those_of_a_fresh_cost_model_whatever_was_replayed_before(
+    root: Path, cost_model: str
+) -> None:
+    def summary(**settings: object) -> dict[str, object]:
+        scenario = Scenario.model_validate({"cost_model": cost_model, **settings})
+        return simulate(scenario, root / "traces" / "chat.jsonl.gz").summary
+
+    few = {"workload": {"limit": 40}}
+    built.cache_clear()
+    fresh = summary(**few)
+    summary(workload={"limit": 60, "request_rate": "inf"}, max_num_batched_tokens=512)
+    summary(**few, gpu="l40s")
+    assert summary(**few) == fresh
+    assert built.cache_info().hits >= 2

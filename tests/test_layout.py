@@ -153,6 +153,20 @@ def test_a_model_of_windows_alone_does_not_grow() -> None:
     assert layout.bytes_per_sequence(10**6) == layout.bytes_per_sequence(4096) == 4096 * 131_072
 
 
+def test_layouts_are_equal_if_made_of_the_same_and_only_then() -> None:
+    made = {"model": load_model("jamba-1.5-mini"), "dtype": "auto", "state_dtype": "bf16"}
+    same = KVLayout(**made)
+    assert {KVLayout(**made), same} == {same}
+    for other in (
+        {"model": load_model("llama-3-8b")},
+        {"dtype": "fp8"},
+        {"tensor_parallel": 2},
+        {"pipeline_parallel": 2},
+        {"state_dtype": "fp32"},
+    ):
+        assert KVLayout(**{**made, **other}) != same, other
+
+
 def test_kv_heads_are_sharded_and_then_replicated() -> None:
     model = load_model("llama-3-70b")
     per_gpu = [KVLayout(model, tensor_parallel=n).gpu_bytes_per_token for n in (1, 2, 8, 16, 64)]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 
 from kvsim.catalog.engines import Engine
+from kvsim.catalog.hardware import Gpu
 from kvsim.catalog.model import ModelSpec
 from kvsim.compose.host import link_to_host
 from kvsim.compose.plugins import planned
 from kvsim.compose.setup import Setup
 from kvsim.costs import COST_MODELS
 from kvsim.errors import ConfigError
+from kvsim.layout import KVLayout
 from kvsim.protocols import CostModel, Scheduler
 from kvsim.registry import Blueprint
 from kvsim.scenario import Component
@@ -30,7 +32,21 @@ def cost_model_of(setup: Setup, settings: Mapping[str, object]) -> CostModel:
     if setup.engine is not None and "cost_model" not in setup.scenario.model_fields_set:
         timing = Component(name="served", options=dict(setup.engine.step))
     model = planned("cost_model", CostModel, COST_MODELS, timing, settings)
-    return model.build(layout=setup.layout, gpu=setup.gpu)
+    if timing.name not in COST_MODELS:
+        return model.build(layout=setup.layout, gpu=setup.gpu)
+    return built(model.cls, setup.layout, setup.gpu, tuple(sorted(model.keywords.items())))
+
+
+@lru_cache(maxsize=32)
+def built(
+    cls: Callable[..., CostModel],
+    layout: KVLayout,
+    gpu: Gpu,
+    options: tuple[tuple[str, object], ...],
+) -> CostModel:
+    """One of kvsim's own cost models, which remember nothing but times: deployments share them."""
+    model = Blueprint(cls.__name__, cls, dict(options))
+    return model.build(layout=layout, gpu=gpu)
 
 
 def maps_in_line(setup: Setup) -> bool:
