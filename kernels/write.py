@@ -1,4 +1,4 @@
-"""Writing new tokens' KV into their slots, quantised on the way."""
+"""Writing new tokens' KV into their slots, quantised on the way, and reading a range back."""
 
 from __future__ import annotations
 
@@ -67,3 +67,46 @@ def _write_kernel(
         into = stored + block * block_stride + offset * token_stride
         into += (head * head_stride)[:, None] + dims[None, :]
         tl.store(into, rows.to(stored.dtype.element_ty), mask=there)
+
+
+def read_kv(
+    kv: PagedKV, row: Tensor, start: int, stop: int, *, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor]:
+    """Keys and values of tokens ``start`` to ``stop`` (exclusive) of a sequence, in order.
+
+    ``row`` is the sequence's row of the block table. Returns two ``[tokens, kv_heads, head_dim]``
+    tensors, scales applied; for export and verification. Blocks that do not exist read as zeros.
+    """
+    shape = (stop - start, kv.kv_heads, kv.head_dim)
+    k_scale = kv.k if kv.k_scale is None else kv.k_scale
+    v_scale = kv.v if kv.v_scale is None else kv.v_scale
+    results = []
+    for stored, scale in ((kv.k, k_scale), (kv.v, v_scale)):
+        out = torch.empty(shape, dtype=dtype, device=row.device)
+        _read_kernel[shape[:2]](
+            stored, scale, row, out, start, kv.num_blocks,
+            *stored.stride()[:3], *kv.scale_strides(),
+            BLOCK_SIZE=kv.block_size, HEAD_DIM=kv.head_dim, SCALED=kv.scaling > 0, num_warps=1,
+        )  # fmt: skip
+        results.append(out)
+    return results[0], results[1]
+
+
+@triton.jit
+def _read_kernel(
+    stored, scale, table, out, start, num_blocks,
+    block_stride, token_stride, head_stride, scale_block, scale_token, scale_head,
+    BLOCK_SIZE: tl.constexpr, HEAD_DIM: tl.constexpr, SCALED: tl.constexpr,
+):  # fmt: skip
+    token, head, heads = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
+    block = tl.load(table + (start + token) // BLOCK_SIZE).to(tl.int64)
+    offset = (start + token) % BLOCK_SIZE
+    exists = (block >= 0) & (block < num_blocks)
+    dims = tl.arange(0, HEAD_DIM)
+    at = block * block_stride + offset * token_stride + head * head_stride + dims
+    there = dims < tl.where(exists, HEAD_DIM, 0)
+    row = tl.load(stored + at, mask=there, other=0.0).to(tl.float32)
+    if SCALED:
+        at = block * scale_block + offset * scale_token + head * scale_head
+        row *= tl.load(scale + at, mask=exists, other=0.0)
+    tl.store(out + (token.to(tl.int64) * heads + head) * HEAD_DIM + dims, row)

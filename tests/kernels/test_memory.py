@@ -1,13 +1,13 @@
-"""Writing, copying and moving KV."""
+"""Writing, reading back, copying and moving KV."""
 
 from __future__ import annotations
 
 import pytest
-from inputs import DEVICE, torch
+from inputs import DEVICE, paged, relative_error, torch
 from kvsim.kernels import reference
 from kvsim.kernels.move import copy_blocks, gather_blocks, load, offload, scatter_blocks
 from kvsim.kernels.paged import LARGEST, empty_kv
-from kvsim.kernels.write import write_kv
+from kvsim.kernels.write import read_kv, write_kv
 
 from kvsim.errors import ConfigError
 
@@ -50,7 +50,7 @@ def test_what_is_written_reads_back_within_the_rounding_of_its_type(
     slots = table[tokens // 16] * 16 + tokens % 16
     keys, values = random(seed, 2, 40, 2, 32)
     write_kv(keys, values, kv, slots)
-    for found, wanted in zip(reference.read(kv, table, 0, 40), (keys, values), strict=True):
+    for found, wanted in zip(read_kv(kv, table, 0, 40), (keys, values), strict=True):
         rounding = ROUNDING[dtype]
         largest = LARGEST.get(dtype, 25.0)
         scale = wanted.abs().amax(-1, keepdim=True) / largest if token_scales else 0.04
@@ -74,6 +74,19 @@ def test_a_padding_slot_is_not_written() -> None:
     write_kv(rows, rows, kv, torch.tensor([-1, 32, 5], device=DEVICE))
     assert torch.equal(kv.k[0, 5], rows[2])
     assert int((kv.k != 7).any(-1).any(-1).sum()) == 1
+
+
+def test_any_range_of_a_sequence_reads_back_through_its_table() -> None:
+    case = paged(1, [90, 50], kv_dtype=torch.int8, token_scales=True)
+    case.table[1, 2] = -5
+    for start, stop in ((0, 50), (15, 17), (31, 48)):
+        expected = reference.read(case.kv, case.table[1], start, stop)
+        for found, wanted in zip(
+            read_kv(case.kv, case.table[1], start, stop), expected, strict=True
+        ):
+            assert relative_error(found, wanted + 1e-30) < 1e-6 or torch.equal(
+                found, wanted.float()
+            )
 
 
 def planes() -> torch.Tensor:
