@@ -17,7 +17,8 @@ from kvsim.memory.eviction import LRU, Entry
 from kvsim.memory.eviction.policies import EVICTIONS
 from kvsim.memory.eviction.policy import ByPriority
 from kvsim.memory.radix import Radix
-from kvsim.memory.radix_tree import RadixTree, content_of
+from kvsim.memory.radix_content import content_of
+from kvsim.memory.radix_tree import RadixTree
 from kvsim.validation.radix import replay_sequential
 from tests.oracles.radix_naive import naive_replay
 

@@ -8,7 +8,8 @@ from kvsim.core import NO_MATCH, Match, Sequence, Usage
 from kvsim.errors import ConfigError
 from kvsim.memory.eviction import LRU, MakePolicy
 from kvsim.memory.phases import DecodePhases
-from kvsim.memory.radix_tree import Content, Node, Prefix, RadixTree, content_of
+from kvsim.memory.radix_content import Content, content_of
+from kvsim.memory.radix_tree import Node, Prefix, RadixTree
 
 
 class Lease:

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from kvsim.core import Request, picoseconds
 from kvsim.errors import TraceError
 from kvsim.memory.eviction import LRU, EvictionPolicy, EvictionQueue
-from kvsim.memory.radix_tree import RadixTree, content_of
+from kvsim.memory.radix_content import content_of
+from kvsim.memory.radix_tree import RadixTree
 from kvsim.validation.reference import Mismatch, Verdict, beside, number, rows
 from kvsim.workload import open_trace
 
