@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from kvsim.catalog import load_gpu
 from kvsim.costs.operators import Profile
@@ -138,6 +139,7 @@ def finish(axes: Axes, title: str, x: str, y: str) -> None:
     """Titles, units and a legend."""
     axes.set_title(title, loc="left", fontsize=10.5)
     axes.set_xscale("log")
+    axes.xaxis.set_minor_formatter(NullFormatter())  # those of a single decade would overlap
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.grid(True)
