@@ -169,6 +169,10 @@ def test_the_answer_of_a_plan_its_cost_and_its_risk_stand_on_the_first_screen(
         titles(made)
     )
     assert explored.hash in text
+    assert explored.exploration is not None
+    for effect in explored.exploration.effects:
+        if effect.changes and effect.winner == best.market.gpu.name:
+            assert f"({effect.gpus} GPUs, ${effect.usd_per_month:,.0f} a month)" in first
     assert "nan" not in text.lower().split()
 
 

@@ -63,18 +63,24 @@ def draw_line(axes: Axes, line: Line) -> None:
 
 
 def _noted(axes: Axes, lines: Sequence[Line]) -> None:
-    """The notes of points, where none stands close by already."""
+    """The notes of points, off their line, where none stands close by already."""
     place = axes.transScale + axes.transLimits
     taken: list[tuple[float, float]] = []
     for line in lines:
+        edge = 1 - EDGE if rises(line) else EDGE
         for x, y, note in zip(line.x, line.y, line.notes, strict=False):
             at = place.transform((x, y))
             if all(abs(at[0] - a) > NEAR[0] or abs(at[1] - b) > NEAR[1] for a, b in taken):
-                beside, align = ((-6, 4), "right") if at[0] > EDGE else ((6, 4), "left")
+                beside, align = ((-6, 4), "right") if at[0] > edge else ((6, 4), "left")
                 axes.annotate(
                     note, (x, y), beside, textcoords="offset points", fontsize=8.5, ha=align
                 )
                 taken.append((at[0], at[1]))
+
+
+def rises(line: Line) -> bool:
+    """Whether more of x goes with more of y, so that the place above and to the right is taken."""
+    return len(line.x) > 1 and float(np.cov(line.x, line.y)[0, 1]) > 0
 
 
 def draw_mark(axes: Axes, mark: Mark) -> None:

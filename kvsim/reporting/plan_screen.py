@@ -76,11 +76,14 @@ def risk(plan: PlanData) -> str:
     risky = [one for one in plan.exploration.sensitivity if one.changes_the_answer]
     if not risky:
         return f"None of the changed assumptions below changes the answer. {times}"
-    return f"The answer would be another one with: {'; '.join(map(changed, risky))}. {times}"
+    said = "; ".join(changed(one, plan.candidates[0].gpu) for one in risky)
+    return f"The answer would be another one with: {said}. {times}"
 
 
-def changed(one: Effect) -> str:
-    """A changed assumption, and what the recommended GPU type costs then."""
+def changed(one: Effect, gpu: str) -> str:
+    """A changed assumption, and what is cheapest or what the recommended GPU type costs then."""
+    if one.cheapest_gpu not in (None, gpu):
+        return f"{one.case} ({one.cheapest_gpu} is cheaper)"
     if one.gpus is None or one.usd_per_month is None:
         return f"{one.case} (no number of them is enough)"
     return f"{one.case} ({one.gpus} GPUs, {dollars(one.usd_per_month)} a month)"
