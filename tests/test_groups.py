@@ -129,6 +129,17 @@ def test_groups_do_not_take_each_others_room_for_ever() -> None:
         assert len(replay(requests, engine, memory, COST, log=Impatient()).seen) == 3
 
 
+@pytest.mark.parametrize("allocator", sorted(ALLOCATORS))
+def test_who_finds_no_room_for_its_forks_waits_instead_of_computing_its_prompt_in_vain(
+    allocator: str,
+) -> None:
+    """Allocators that copy all have room for two or three groups at a time, and some left."""
+    pool = build(allocator, 1200, 4)
+    log = served(*(Request(row, 0.005 * row, 50, 30, n=4) for row in range(12)), pool=pool)
+    assert len(log.seen) == 12
+    assert max(one.preemptions for one in log.seen) <= 1  # for the answers that grow
+
+
 def test_what_is_too_wide_is_refused_with_a_reason() -> None:
     wide = Request(0, 0.0, 8, 4, n=5)
     for engine in (Chunked, Static):

@@ -41,6 +41,11 @@ class BuddyBlocks:
         """Blocks of the order that ``slots`` need in the empty forest."""
         return self.total >> self._order(slots)
 
+    def finds(self, slots: int) -> int:
+        """Blocks of that order in the free ones."""
+        order = self._order(slots)
+        return sum(len(holes) << above for above, holes in enumerate(self._holes[order:]))
+
     def _order(self, slots: int) -> int:
         return max(self._min_order, (slots - 1).bit_length())
 

@@ -37,6 +37,10 @@ class Holes:
         """Ranges side by side."""
         return self.total // slots
 
+    def finds(self, slots: int) -> int:
+        """Ranges side by side in every hole."""
+        return sum(size // slots for size in self._sizes)
+
     def take(self, slots: int, spare: int) -> int | None:
         """Cut a range from the front of the first hole (or the smallest, lowest) that holds it."""
         index = self._find(slots)

@@ -34,6 +34,10 @@ class Space(Protocol):
         """How many ranges of ``slots`` the empty space can give."""
         ...
 
+    def finds(self, slots: int) -> int:
+        """How many it can give now."""
+        ...
+
     def take(self, slots: int, spare: int) -> int | None:
         """Address of a new range of ``slots`` that leaves ``spare`` slots free, if there is one."""
         ...
@@ -88,6 +92,11 @@ class Range:
         """Of the request."""
 
 
+def absent(sequence: Sequence) -> int:
+    """How many sequences are still to be forked from this one."""
+    return 0 if sequence.group is None else int(sequence.group.absent)
+
+
 class Reserving:
     """An Allocator that reserves, at admission, what ``reservation`` says, in one range."""
 
@@ -102,6 +111,8 @@ class Reserving:
         self._used = 0
         self._decoders = 0
         self._step = 0
+        self._carriers: dict[Sequence, None] = {}
+        """Those that run and of which others are or will be forked."""
         self._tight = 0
         """Running sequences that may outgrow their range."""
         self._refused: tuple[Sequence, int] | None = None
@@ -138,9 +149,21 @@ class Reserving:
     def admit(self, sequence: Sequence, match: Match, tokens: int, *, spare: int = 0) -> bool:
         """Reserve a range for all that the sequence will ever need, or nothing.
 
-        No range exceeds the pool: a reservation that would is cut to it.
+        No range exceeds the pool: a reservation that would is cut to it. While others run, nobody
+        gets one unless as many are left as there will be forks of it and of them.
         """
         slots = self._wish(sequence)
+        forks = sum(map(absent, (sequence, *self._carriers))) if self._running else 0
+        if forks and self._space.finds(slots) <= forks:
+            self._refused = (sequence, slots)
+            return False
+        if not self._reserve(sequence, slots, tokens, spare):
+            return False
+        if sequence.group is not None:
+            self._carriers[sequence] = None
+        return True
+
+    def _reserve(self, sequence: Sequence, slots: int, tokens: int, spare: int = 0) -> bool:
         fits = self.fits(sequence.num_tokens)
         address = self._space.take(slots, spare) if fits else None
         if address is None:
@@ -177,7 +200,7 @@ class Reserving:
 
     def fork(self, parent: Sequence, child: Sequence, tokens: int) -> bool:
         """A range of its own for the child, into which all of the parent's tokens are copied."""
-        return self.admit(child, NO_MATCH, tokens)
+        return self._reserve(child, self._wish(child), tokens)
 
     def join(self, sequence: Sequence) -> None:
         """The sequence gains one token a step from now on."""
@@ -215,6 +238,7 @@ class Reserving:
         """Take back the whole range."""
         held: Range = sequence.kv
         sequence.kv = None
+        self._carriers.pop(sequence, None)
         self._running.remove(held)
         self._space.give(held.address, held.slots)
         self._held -= held.slots

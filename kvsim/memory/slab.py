@@ -40,6 +40,12 @@ class Slabs:
         """Ranges of the class that ``slots`` need, in all slabs."""
         return self.total // self.slab * (self.slab // self._class(slots))
 
+    def finds(self, slots: int) -> int:
+        """Places in slabs of the class, and in those of none."""
+        size = self._class(slots)
+        places = sum(len(self._places[slab]) for slab in self._open[size])
+        return places + len(self._empty) * (self.slab // size)
+
     def _class(self, slots: int) -> int:
         return next(size for size in self._classes if size >= slots)
 

@@ -7,6 +7,7 @@ from typing import Literal
 from kvsim.core import NO_MATCH, Match, Sequence
 from kvsim.errors import CapacityError, ConfigError
 from kvsim.memory.paged import Paged
+from kvsim.memory.reserving import absent
 
 PICOSECONDS_PER_US = 1_000_000
 
@@ -58,6 +59,8 @@ class VAttention(Paged):
         self._map_time = round(waits * map_us * PICOSECONDS_PER_US)
         """Picoseconds that an iteration waits for a group."""
         self._unpaid = 0
+        self._carriers: dict[Sequence, None] = {}
+        """Those that run and of which others are or will be forked."""
 
     def fits_group(self, sequence: Sequence, tokens: int) -> bool:
         """Whether there are groups for each; none are shared."""
@@ -68,9 +71,29 @@ class VAttention(Paged):
         """Nothing: a range is never shared."""
         return NO_MATCH
 
+    def admit(self, sequence: Sequence, match: Match, tokens: int, *, spare: int = 0) -> bool:
+        """Take groups for ``tokens`` tokens; while others run, leave some for its forks and theirs."""
+        if self._leases:
+            spare += sum(map(self._promised, (sequence, *self._carriers)))
+        if not super().admit(sequence, match, tokens, spare=spare):
+            return False
+        if sequence.group is not None:
+            self._carriers[sequence] = None
+        return True
+
+    def _promised(self, sequence: Sequence) -> int:
+        """Slots that the forks of a sequence will take."""
+        own = self._blocks(sequence.num_tokens) + self.fixed_blocks
+        return absent(sequence) * own * self.block_size
+
+    def free(self, sequence: Sequence, tokens: int, *, finished: bool) -> None:
+        """Give all groups back."""
+        self._carriers.pop(sequence, None)
+        super().free(sequence, tokens, finished=finished)
+
     def fork(self, parent: Sequence, child: Sequence, tokens: int) -> bool:
         """A range of its own for the child, into which all of the parent's tokens are copied."""
-        return self.admit(child, NO_MATCH, tokens)
+        return super().admit(child, NO_MATCH, tokens)
 
     def _take(self, blocks: int) -> None:
         super()._take(blocks)
