@@ -9,7 +9,7 @@ from kvsim.kernels import layer
 from kvsim.kernels.decode import decode
 from kvsim.kernels.move import copy_blocks, gather_blocks, scatter_blocks
 from kvsim.kernels.prefill import prefill, tuned
-from kvsim.kernels.write import write_kv
+from kvsim.kernels.write import read_kv, write_kv
 
 
 class Kernels:
@@ -50,6 +50,10 @@ class Kernels:
     ) -> Tensor:
         """Chunked prefill over pages."""
         return prefill(q, kv, table, starts, lengths, tuning=tuned(kv, longest))[0]
+
+    def read(self, kv: KV, row: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
+        """Read a sequence's KV back through its table."""
+        return read_kv(kv, row, 0, tokens)
 
     def copy(self, planes: Tensor, sources: Tensor, targets: Tensor) -> None:
         """Copy blocks in one launch."""

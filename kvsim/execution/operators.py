@@ -46,6 +46,10 @@ class Operators(Protocol):
         """Causal attention of each sequence's newest tokens; ``longest``: an upper bound of lengths."""
         ...
 
+    def read(self, kv: KV, row: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
+        """Keys and values ``[tokens, kv_heads, dim]`` that a row of the block table leads to."""
+        ...
+
     def copy(self, planes: Tensor, sources: Tensor, targets: Tensor) -> None:
         """Copy blocks of ``[planes, blocks, ...]``."""
         ...
@@ -114,6 +118,12 @@ class References:
             causal = torch.ones(len(new), tokens, dtype=torch.bool).tril(tokens - len(new))
             found.append(attended(new.transpose(0, 1)[None], keys, values, causal)[0])
         return torch.cat(found, 1).transpose(0, 1)
+
+    def read(self, kv: KV, row: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
+        """Read a sequence's KV back."""
+        lengths = torch.tensor([tokens], device=row.device)
+        keys, values, _ = gathered(kv, row[None], lengths, torch.float32)
+        return keys[0].transpose(0, 1), values[0].transpose(0, 1)
 
     def copy(self, planes: Tensor, sources: Tensor, targets: Tensor) -> None:
         """Copy blocks."""

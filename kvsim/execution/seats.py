@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
+from torch import Tensor
 
 from kvsim.core import Sequence
 from kvsim.execution.memory import KVMemory
@@ -62,6 +63,13 @@ class Seats:
         """Take back the seats of sequences that were preempted."""
         for sequence in [one for one in self._taken if one.kv is None]:
             self.leave(sequence)
+
+    def known(self, sequence: Sequence) -> tuple[Tensor, int] | None:
+        """The table on the device of a sequence that has a seat, and the tokens in memory."""
+        if sequence not in self._taken:
+            return None
+        seat = self._taken[sequence][0]
+        return self.tables[seat], int(self.lengths[seat])
 
     def leave(self, sequence: Sequence) -> None:
         """The sequence has ended or was preempted, perhaps some time ago."""

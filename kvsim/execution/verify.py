@@ -24,13 +24,15 @@ class Contiguous:
 
     def __init__(self, memory: KVMemory) -> None:
         self._memory = memory
+        self.keys: list[Tensor] = []
+        """Of each layer so far, ``[tokens, kv_heads, dim]``."""
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Outputs ``[tokens, heads, dim]`` of a whole sequence."""
         kv = self._memory.written[layer]
-        queries, keys, values = (
-            x.transpose(0, 1)[None] for x in (q, as_stored(k, kv), as_stored(v, kv))
-        )
+        stored = as_stored(k, kv), as_stored(v, kv)
+        self.keys.append(stored[0])
+        queries, keys, values = (x.transpose(0, 1)[None] for x in (q, *stored))
         found = scaled_dot_product_attention(queries, keys, values, is_causal=True, enable_gqa=True)
         return found[0].transpose(0, 1)
 
@@ -65,9 +67,9 @@ class Verifier:
         """Compare all outputs of a sequence; VerificationError at the first that is wrong."""
         seen = self._seen.pop(sequence)
         positions = [position for position, _ in seen]
-        errors = relative(
-            torch.stack([row for _, row in seen]), self._expected(sequence, positions)
-        )
+        attend = Contiguous(self._engine.memory)
+        expected = self._expected(sequence, positions, attend)
+        errors = relative(torch.stack([row for _, row in seen]), expected)
         self.sequences += 1
         self.tokens += len(seen)
         self.largest = max(self.largest, *errors)
@@ -76,12 +78,26 @@ class Verifier:
                 raise VerificationError(
                     f"request {sequence.request.row}: the output at token {position} differs by "
                     f"{error:.2g} from that over contiguous memory; accepted: up to {self.tolerance}"
+                    f"{self._misplaced(sequence, attend.keys[0])}"
                 )
 
-    def _expected(self, sequence: Sequence, positions: list[int]) -> Tensor:
-        engine = self._engine
+    def _misplaced(self, sequence: Sequence, keys: Tensor) -> str:
+        """Which of its tokens the sequence's blocks hold no longer, by the first layer's keys."""
+        known = self._engine.seats.known(sequence)
+        if known is None:
+            return ""
+        table, tokens = known
+        tokens = min(tokens, len(keys))
+        found, _ = self._engine.operators.read(self._engine.memory.read[0], table, tokens)
+        errors = relative(found.flatten(1), keys[:tokens].flatten(1))
+        wrong = [token for token, error in enumerate(errors) if not error <= self.tolerance]
+        if not wrong:
+            return ""
+        return f"; KV of {len(wrong)} of its tokens is not theirs, first that of token {wrong[0]}"
+
+    def _expected(self, sequence: Sequence, positions: list[int], attend: Contiguous) -> Tensor:
+        engine, device = self._engine, self._engine.device
         tokens = engine.text.tokens(sequence, 0, max(positions) + 1)
-        device, attend = engine.device, Contiguous(engine.memory)
         return engine.decoder.outputs(
             torch.from_numpy(tokens).to(device),
             torch.arange(len(tokens), dtype=torch.int32, device=device),

@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="executing a model needs the gpu extra")
 pytest.importorskip("triton", reason="executing a model needs the gpu extra")
 
+from kvsim.kernels.paged import PagedKV  # noqa: E402
 from mistaken import FreesABlock  # noqa: E402
 from tiny import CONFIG, scenario, verified  # noqa: E402
 
@@ -23,6 +24,7 @@ from kvsim.errors import CapacityError, ConfigError, VerificationError  # noqa: 
 from kvsim.execution import assembly  # noqa: E402
 from kvsim.execution.assembly import DEVICES, check_weights  # noqa: E402
 from kvsim.execution.fused import Kernels  # noqa: E402
+from kvsim.execution.operators import References  # noqa: E402
 from kvsim.execution.shape import shape_of  # noqa: E402
 from kvsim.memory.mapped import MAPPED  # noqa: E402
 from kvsim.scheduling.preemption.recompute import Recompute  # noqa: E402
@@ -90,6 +92,16 @@ def test_the_kernels_of_the_gpu_give_the_same_in_the_interpreter(
     result = simulate(scenario(str(small), max_num_seqs=2), trace, verify=True)
     assert verified(result)["largest_error"] < device_tolerance(device)
     assert result.summary["prefix_cache_hits"] == 8
+
+
+def test_keys_and_values_are_read_back_alike_by_both() -> None:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    kv = PagedKV(*torch.randn(2, 5, 16, 2, 32, device=device))
+    table = torch.tensor([3, 0, 4], dtype=torch.int32, device=device)
+    for found, wanted in zip(
+        Kernels().read(kv, table, 37), References().read(kv, table, 37), strict=True
+    ):
+        assert torch.equal(found, wanted)
 
 
 def device_tolerance(device: assembly.Device) -> float:

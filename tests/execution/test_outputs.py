@@ -65,7 +65,7 @@ def test_memory_that_two_sequences_have_at_once_is_caught(
     model: str, busy: str, allocator: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(MAPPED, allocator, MISTAKEN[allocator])
-    with pytest.raises(VerificationError, match="over contiguous memory"):
+    with pytest.raises(VerificationError, match="its tokens is not theirs, first that of token "):
         simulate(scenario(model, allocator), busy, verify=True)
 
 
