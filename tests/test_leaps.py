@@ -136,7 +136,7 @@ class Insistent(Chunked):
 
 
 @pytest.mark.parametrize("allocator", sorted(ALLOCATORS))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     requests=request_lists(40, 30),
     slots=st.integers(16, 160),
