@@ -258,6 +258,8 @@ class Leap(NamedTuple):
     """Of the replica's scheduler so far."""
     last: int = 0
     """Picoseconds of the last iteration, if a prompt's chunks made each longer than the one before."""
+    grown: int | None = None
+    """Slots that they held in the end, if what follows has been given memory since; else those held now."""
 
     def gaps(self) -> list[int]:
         """Picoseconds of the iterations: of each, or one for all that take as good as equal times."""

@@ -88,13 +88,14 @@ def leap(
     running: int = 1,
     held: int | None = None,
     preemptions: int = 0,
+    grown: int | None = None,
 ) -> None:
     """One leap between two instants in seconds; ``held`` slots before it, if not as many as after."""
     now = picoseconds(end)
     shape = shape or BatchShape(decodes=1, context_tokens=100)
     before = pool.held_slots if held is None else held
     times = (picoseconds(start), now)
-    ran = Leap(replica, *times, steps, shape, waiting, running, before, preemptions)
+    ran = Leap(replica, *times, steps, shape, waiting, running, before, preemptions, 0, grown)
     recorder.leap(ran, pool)  # type: ignore[arg-type]
 
 

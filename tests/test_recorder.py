@@ -104,6 +104,14 @@ def test_memory_that_grows_in_a_leap_is_held_step_by_step() -> None:
     assert totals[0].peak_held == totals[1].peak_held == 140
 
 
+def test_memory_given_to_what_follows_is_held_in_the_last_step_alone() -> None:
+    recorder = Recorder(1, SLOTS, Kept())
+    leap(recorder, 0.0, 4.0, Pool(held=500), steps=4, held=100, grown=130)
+    totals = recorder.close().replicas[0]
+    assert totals.held == 3 * (100 + 130) / 2 + 500
+    assert totals.peak_held == 500
+
+
 def test_an_idle_replica_holds_nothing_until_the_last_one_ends() -> None:
     recorder = Recorder(2, SLOTS, Kept())
     leap(recorder, 0.0, 2.0, Pool(held=1000), replica=0)

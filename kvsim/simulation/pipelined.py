@@ -221,6 +221,7 @@ class Pipelined(Replica):
         assert flight is not None
         flight.outcome = self.scheduler.commit(flight.batch, flight.steps)
         self.scheduler.linger(flight.outcome)
+        self._grown = self.allocator.held_slots
         self._following = following = self._decide(now)
         flight.end = max(flight.start + self._took(flight), least, self._start + 1)
         seen = flight.end

@@ -167,7 +167,7 @@ class Recorder:
 
     def leap(self, leap: Leap, allocator: Allocator) -> None:
         """Count iterations that have run; who finished with them still holds memory."""
-        replica, start, now, steps, shape, waiting, running, held, preemptions, last = leap
+        replica, start, now, steps, shape, waiting, running, held, preemptions, last, grown = leap
         track = self._tracks[replica]
         if start > track.end:
             self._wake(track, replica, start)
@@ -180,8 +180,10 @@ class Recorder:
         track.iterations += steps
         track.tokens += tokens * steps
         track.busy += span
-        # Memory grows by an equal part in each step, and is held for the whole of it.
-        track.held += span * (after * (steps + 1) + held * (steps - 1)) // (2 * steps)
+        # Memory grows by an equal part in each step, and is held for the whole of it; what follows is
+        # given memory in the last.
+        grown = after if grown is None else grown
+        track.held += span * ((grown + held) * (steps - 1) + 2 * after) // (2 * steps)
         if after > track.peak:
             track.peak = after
         track.saved += span * allocator.saved_slots

@@ -46,6 +46,7 @@ class Replica:
         self._start = 0
         self._left_waiting = 0
         self._held = 0
+        self._grown: int | None = None
         self._next: Call | None = None
 
     @property
@@ -171,7 +172,7 @@ class Replica:
             time = self._cost_model.time
             last = time(shape, steps) - time(shape, steps - 1)
         state = (waiting, running, self._held, self.scheduler.preemptions, last)
-        self._observer.leap(Leap(*span, shape, *state), self.allocator)
+        self._observer.leap(Leap(*span, shape, *state, self._grown), self.allocator)
         if self.scheduler.gaps:
             self._report_gaps()
         self.scheduler.retire(finished)

@@ -55,7 +55,10 @@ class Observed(Silent):
 
     def leap(self, leap: Leap, allocator: Allocator) -> None:
         """Note the iterations."""
-        usage = (leap.held + allocator.held_slots) / 2 / allocator.total_slots
+        grown = allocator.held_slots if leap.grown is None else leap.grown
+        self._before = (leap.held + grown) / 2 * (leap.steps - 1)
+        self._steps, self._allocator = leap.steps, allocator
+        usage = self._usage()
         self._preempted[leap.replica] = leap.preemptions
         gaps, start = leap.gaps(), leap.start
         for gap in gaps:
@@ -73,13 +76,19 @@ class Observed(Silent):
             self.stretches.append(stretch)
             start = end
 
+    def _usage(self) -> float:
+        """Mean share of the memory after each of the latest iterations, as an engine logs it."""
+        held = (self._before + self._allocator.held_slots) / self._steps
+        return held / self._allocator.total_slots
+
     def gap(self, picoseconds: int) -> None:
         """Note a gap that a preemption tore."""
         now = self.stretches[-1].end if self.stretches else 0.0
         self.torn.append((picoseconds / self._second, now))
 
     def finished(self, sequence: Sequence, replica: int) -> None:
-        """Note what its client saw."""
+        """Note what its client saw, and that its memory is free."""
+        self.stretches[-1] = self.stretches[-1]._replace(kv_usage=self._usage())
         assert sequence.first_token is not None
         assert sequence.finished is not None
         called = sequence.arrival
