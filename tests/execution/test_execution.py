@@ -52,7 +52,7 @@ def test_the_command_line_says_how_far_outputs_are_off(
     assert run(command(model, busy, "--verify", "--limit", "3")) == 0
     shown = capsys.readouterr()
     assert "executed on cpu times" in shown.out
-    assert "100 outputs of 6 sequences agree with contiguous memory" in shown.err
+    assert "94 outputs of 6 sequences agree with contiguous memory" in shown.err
 
 
 def test_a_wrong_output_has_an_exit_code_of_its_own(

@@ -27,7 +27,7 @@ BUSY: list[dict[str, Any]] = [
     {
         "arrival": 0.0,
         "prompt_tokens": 21,
-        "output_tokens": 12 + 4 * (row % 3),
+        "output_tokens": 11 + 4 * (row % 3),
         "hash_ids": [1, 2, 100 + row % 4],
         "hash_block": 8,
         **({}, {"n": 3}, {"beam_width": 2})[row % 3],
@@ -39,9 +39,9 @@ BUSY: list[dict[str, Any]] = [
 All arrive at once, so that wall times decide nothing.
 """
 SEQUENCES = 3 * (1 + 3 + 2)
-TOKENS = 3 * (1 * 12 + 3 * 16 + 2 * 20)
+TOKENS = 3 * (1 * 11 + 3 * 15 + 2 * 19)
 """Drawn once by each; groups that lose their memory before all have drawn draw again."""
-POOLS = {"paged": 15, "radix": 11, "contiguous": 22, "buddy": 32}
+POOLS = {"paged": 15, "radix": 11, "contiguous": 37, "buddy": 44}
 """Blocks in which :data:`BUSY` is preempted."""
 
 
