@@ -260,14 +260,22 @@ class Leap(NamedTuple):
     """Picoseconds of the last iteration, if a prompt's chunks made each longer than the one before."""
     grown: int | None = None
     """Slots that they held in the end, if what follows has been given memory since; else those held now."""
+    late: int = 0
+    """Picoseconds that passed at the end, of the last iteration alone, until its tokens were seen."""
 
-    def gaps(self) -> list[int]:
-        """Picoseconds of the iterations: of each, or one for all that take as good as equal times."""
-        steps, mean = self.steps, (self.end - self.start) // self.steps
-        if not self.last:
-            return [mean]
-        rise = 2 * (self.last - mean)
-        return [self.last - rise * left // (steps - 1) for left in reversed(range(steps))]
+    def gaps(self) -> list[tuple[int, int]]:
+        """Picoseconds of iterations, and of how many in a row that take as good as equal times."""
+        steps, mean = self.steps, (self.end - self.start - self.late) // self.steps
+        if self.last:
+            rise = 2 * (self.last - mean)
+            lefts = reversed(range(1, steps))
+            return [
+                *((self.last - rise * left // (steps - 1), 1) for left in lefts),
+                (self.last + self.late, 1),
+            ]
+        if self.late and steps > 1:
+            return [(mean, steps - 1), (mean + self.late, 1)]
+        return [(mean + self.late, steps)]
 
 
 class Observer(Protocol):

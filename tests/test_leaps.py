@@ -199,7 +199,7 @@ class Gaps(Log):
     def leap(self, leap: Leap, allocator: Allocator) -> None:
         super().leap(leap, allocator)
         if leap.shape.decodes and leap.shape.prefills:
-            self.beside += leap.gaps()
+            self.beside += [gap for gap, count in leap.gaps() for _ in range(count)]
 
 
 def test_gaps_between_tokens_beside_a_long_prompt_are_those_of_its_single_chunks() -> None:

@@ -158,6 +158,8 @@ def test_a_named_engine_serves_the_samples_alike_with_and_without_leaps(
     assert served[0]["cost_model"] == "measured (h200), vllm 0.23"
     for metric in ("mean_ttft_ms", "p99_tpot_ms", "num_iterations", "prefix_cache_hits"):
         assert served[0][metric] == served[1][metric]
+    for metric, near in (("p50_itl_ms", 0.005), ("p99_itl_ms", 0.005), ("mean_itl_ms", 1e-6)):
+        assert served[0][metric] == pytest.approx(served[1][metric], rel=near)
 
 
 def test_an_engine_that_schedules_ahead_needs_a_scheduler_that_can() -> None:

@@ -244,6 +244,7 @@ class Pipelined(Replica):
         assert flight.outcome is not None
         seen = now + picoseconds(self._host.to_client)
         finished = self.scheduler.deliver(flight.outcome, seen)
+        self._late = now - flight.start - flight.span if flight.steps > 1 else 0
         self._report(flight.batch, flight.steps, flight.waiting, finished, seen)
         self._flight = None
         if self._env.has_more_now:

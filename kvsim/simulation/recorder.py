@@ -167,7 +167,7 @@ class Recorder:
 
     def leap(self, leap: Leap, allocator: Allocator) -> None:
         """Count iterations that have run; who finished with them still holds memory."""
-        replica, start, now, steps, shape, waiting, running, held, preemptions, last, grown = leap
+        replica, start, now, steps, shape, waiting, running, held, preemptions = leap[:9]
         track = self._tracks[replica]
         if start > track.end:
             self._wake(track, replica, start)
@@ -182,18 +182,16 @@ class Recorder:
         track.busy += span
         # Memory grows by an equal part in each step, and is held for the whole of it; what follows is
         # given memory in the last.
-        grown = after if grown is None else grown
+        grown = after if leap.grown is None else leap.grown
         track.held += span * ((grown + held) * (steps - 1) + 2 * after) // (2 * steps)
         if after > track.peak:
             track.peak = after
         track.saved += span * allocator.saved_slots
         if decodes:
-            if last:
-                self._gaps.extend(leap.gaps())
-                self._gap_counts.extend([decodes] * steps)
-            else:
-                self._gaps.append(span // steps)
-                self._gap_counts.append(decodes * steps)
+            gaps = leap.gaps() if leap.last or leap.late else ((span // steps, steps),)
+            for gap, count in gaps:
+                self._gaps.append(gap)
+                self._gap_counts.append(decodes * count)
             if len(self._gaps) >= BATCH_ROWS:
                 self._pass_gaps()
         if waiting:

@@ -47,6 +47,7 @@ class Replica:
         self._left_waiting = 0
         self._held = 0
         self._grown: int | None = None
+        self._late = 0
         self._next: Call | None = None
 
     @property
@@ -172,7 +173,7 @@ class Replica:
             time = self._cost_model.time
             last = time(shape, steps) - time(shape, steps - 1)
         state = (waiting, running, self._held, self.scheduler.preemptions, last)
-        self._observer.leap(Leap(*span, shape, *state, self._grown), self.allocator)
+        self._observer.leap(Leap(*span, shape, *state, self._grown, self._late), self.allocator)
         if self.scheduler.gaps:
             self._report_gaps()
         self.scheduler.retire(finished)

@@ -60,13 +60,14 @@ class Observed(Silent):
         self._steps, self._allocator = leap.steps, allocator
         usage = self._usage()
         self._preempted[leap.replica] = leap.preemptions
-        gaps, start = leap.gaps(), leap.start
-        for gap in gaps:
-            end = start + gap if leap.last else leap.end
+        start, left = leap.start, leap.steps
+        for gap, count in leap.gaps():
+            left -= count
+            end = start + gap * count if left else leap.end
             stretch = Stretch(
                 start / self._second,
                 end / self._second,
-                leap.steps // len(gaps),
+                count,
                 leap.shape.decodes,
                 usage,
                 leap.waiting,
