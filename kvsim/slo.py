@@ -18,7 +18,7 @@ LATENCIES = (*PER_REQUEST, "itl")
 STATISTICS = ("mean", "median", "std", "p50", "p90", "p95", "p99")
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
-_LIMIT = re.compile(r"(?P<number>[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(?P<unit>s|ms|us)?")
+_LIMIT = re.compile(r"(?P<number>[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(?P<unit>s|ms|us)?")
 
 
 class Bound(NamedTuple):
@@ -109,5 +109,5 @@ def _limit(name: str, value: object) -> float:
             raise ConfigError(f"objective {name}={value}: a time needs a unit: 2s, 50ms or 300us")
         seconds = float(found["number"]) * UNITS[found["unit"]]
     if not (math.isfinite(seconds) and seconds > 0):
-        raise ConfigError(f"objective {name}={value}: must be more than 0")
+        raise ConfigError(f"objective {name}={value}: must be above zero, as 2s")
     return seconds

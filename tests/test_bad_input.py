@@ -39,7 +39,9 @@ def said(
     [
         # An objective that cannot be met, or meant.
         ("replay TRACE --fail-on ttft_p99=1us", 5, "ms, more than 0.001 ms"),
-        ("replay TRACE --fail-on ttft_p99=0s", 2, "must be more than 0"),
+        ("replay TRACE --fail-on ttft_p99=0s", 2, "must be above zero"),
+        ("plan TRACE --quick --jobs 1 --slo ttft_p99=-2s", 2, "ttft_p99=-2s: must be above zero"),
+        ("replay TRACE --goodput ttft:-500", 2, "must be above zero"),
         ("replay TRACE --fail-on tfft_p99=1s", 2, "did you mean 'ttft'"),
         ("plan TRACE --quick --jobs 1 --slo ttft_p99=1us", 5, "even on an idle engine"),
         ("plan TRACE --quick --jobs 1", 2, "a plan needs an objective"),
