@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from math import inf, nan
 from pathlib import Path
 from random import Random
 
@@ -23,6 +23,7 @@ from kvsim.memory.eviction.tail_lru import TailLRU
 from kvsim.memory.eviction.ttl import TTL
 from kvsim.memory.eviction.weighted import Weighted
 from kvsim.memory.eviction.workload_aware import WorkloadAware
+from kvsim.registry import blueprint, options
 from kvsim.workload import open_trace
 from tests.oracles.block_cache import arc, belady, blocks_of, ranked, replay, sieve
 from tests.oracles.workloads import request_lists
@@ -182,16 +183,37 @@ def test_workload_aware_keeps_what_comes_again_soon() -> None:
     assert policy.victim() is None
 
 
+NUMBERS = [
+    (name, option.name)
+    for name, policy in EVICTIONS.items()
+    for option in options(policy).values()
+    if isinstance(option.default, int | float)
+]
+
+
+@pytest.mark.parametrize("value", [-1, nan, inf])
+@pytest.mark.parametrize(("policy", "option"), NUMBERS)
+def test_a_number_that_makes_no_sense_is_refused(policy: str, option: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=rf"eviction\.{option} is {value}; accepted: "):
+        blueprint(policy, EVICTIONS[policy], {option: value}, {}).build(capacity=100)
+
+
 @pytest.mark.parametrize(
-    ("make", "named"),
+    ("policy", "option", "value", "accepted"),
     [
-        (lambda: TTL(ttl=0), "ttl is 0"),
-        (lambda: LengthAware(keep="best"), "keep is 'best'"),  # type: ignore[arg-type]
-        (lambda: TailLRU(threshold=-1), "threshold"),
-        (lambda: Weighted(horizon=0), "horizon"),
-        (lambda: WorkloadAware(life=0), "life"),
+        ("s3-fifo", "small", 1.1, "0 to 1"),
+        ("s3-fifo", "promote", 0, "1 to 3"),
+        ("s3-fifo", "promote", 4, "1 to 3"),
+        ("slru", "protected", 1.1, "0 to 1"),
+        ("2q", "recent", 1.1, "0 to 1"),
+        ("2q", "remembered", 1.1, "0 to 1"),
+        ("ttl", "ttl", 0, "a number above 0"),
+        ("cost-aware", "balance", 0, "1 or more"),
+        ("length-aware", "keep", "best", "early, late"),
     ],
 )
-def test_an_option_that_makes_no_sense_is_refused(make: Callable[[], object], named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
-        make()
+def test_a_value_beyond_what_is_accepted_is_refused(
+    policy: str, option: str, value: object, accepted: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"{option} is {value!r}; accepted: {accepted}"):
+        blueprint(policy, EVICTIONS[policy], {option: value}, {}).build(capacity=100)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kvsim.errors import ConfigError
+from math import inf
+
+from kvsim.memory.eviction.accepted import between
 from kvsim.memory.eviction.entry import Entry
 from kvsim.memory.eviction.queues import Queued, Ranks
 from kvsim.memory.eviction.recompute import BALANCE, cost_per_token
@@ -19,8 +21,7 @@ class CostAware(Queued):
     """
 
     def __init__(self, *, balance: int = BALANCE) -> None:
-        if balance < 1:
-            raise ConfigError(f"eviction.balance is {balance}; accepted: 1 or more")
+        between(1, inf, balance=balance)
         self._balance = balance
         self._worth = Ranks()
         self._floor = 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from kvsim.memory.eviction.accepted import between
 from kvsim.memory.eviction.entry import Entry
 from kvsim.memory.eviction.queues import Ghosts, Queued, Ranks
 from kvsim.memory.eviction.scanning import Blocks
@@ -21,6 +22,8 @@ class S3FIFO(Queued):
     """
 
     def __init__(self, capacity: int, *, small: float = 0.1, promote: int = 2) -> None:
+        between(0, 1, small=small)
+        between(1, MOST, promote=promote)
         self._share, self._promote = small, promote
         self._main_limit = capacity - int(small * capacity)
         self._small, self._main, self._ghosts = Ranks(), Ranks(), Ghosts()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvsim.memory.eviction.accepted import between
 from kvsim.memory.eviction.entry import Entry
 from kvsim.memory.eviction.queues import Queued, Ranks
 
@@ -16,6 +17,7 @@ class SLRU(Queued):
     """
 
     def __init__(self, capacity: int, *, protected: float = 0.8) -> None:
+        between(0, 1, protected=protected)
         self._limit = int(protected * capacity)
         self._probation, self._protected = Ranks(), Ranks()
         self._clock = 0

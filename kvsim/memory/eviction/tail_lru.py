@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kvsim.errors import ConfigError
+from math import inf
+
+from kvsim.memory.eviction.accepted import between
 from kvsim.memory.eviction.entry import Entry
 
 
@@ -17,10 +19,7 @@ class TailLRU:
     """
 
     def __init__(self, *, threshold: int = 4096, turn: int = 512) -> None:
-        if threshold < 0 or turn < 0:
-            raise ConfigError(
-                f"eviction.threshold and eviction.turn are {threshold} and {turn}; accepted: 0 or more"
-            )
+        between(0, inf, threshold=threshold, turn=turn)
         self._spare = max(0, threshold - turn)
 
     def priority(self, entry: Entry) -> tuple[float, ...]:

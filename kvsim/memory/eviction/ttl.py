@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvsim.core import picoseconds
-from kvsim.errors import ConfigError
+from kvsim.memory.eviction.accepted import positive
 from kvsim.memory.eviction.entry import Entry
 from kvsim.memory.eviction.queues import Queued, Ranks
 
@@ -16,8 +16,7 @@ class TTL(Queued):
     """
 
     def __init__(self, *, ttl: float = 300.0) -> None:
-        if not ttl > 0:
-            raise ConfigError(f"eviction.ttl is {ttl}; accepted: seconds above 0")
+        positive(ttl=ttl)
         self._ttl = picoseconds(ttl)
         self._entries = Ranks()
 

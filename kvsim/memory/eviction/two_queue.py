@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvsim.memory.eviction.accepted import between
 from kvsim.memory.eviction.entry import Entry
 from kvsim.memory.eviction.queues import Ghosts, Queued, Ranks
 
@@ -15,6 +16,7 @@ class TwoQueue(Queued):
     """
 
     def __init__(self, capacity: int, *, recent: float = 0.25, remembered: float = 0.5) -> None:
+        between(0, 1, recent=recent, remembered=remembered)
         self._limit = int(recent * capacity)
         self._memory = int(remembered * capacity)
         self._recent, self._main, self._left = Ranks(), Ranks(), Ghosts()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from kvsim.core import picoseconds
-from kvsim.errors import ConfigError
+from kvsim.memory.eviction.accepted import between, positive
 from kvsim.memory.eviction.entry import Entry
 
 
@@ -30,11 +32,8 @@ class Weighted:
         horizon: float = 600.0,
         sink: int = 512,
     ) -> None:
-        if not (horizon > 0 and sink > 0 and min(recency, frequency, importance) >= 0):
-            raise ConfigError(
-                "eviction weighted: recency, frequency and importance are at least 0, horizon and "
-                "sink above 0"
-            )
+        between(0, inf, recency=recency, frequency=frequency, importance=importance)
+        positive(horizon=horizon, sink=sink)
         self._weights = (recency, frequency, importance)
         self._horizon = picoseconds(horizon)
         self._sink = sink

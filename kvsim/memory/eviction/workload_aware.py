@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 
 from kvsim.core import PICOSECONDS, picoseconds
-from kvsim.errors import ConfigError
+from kvsim.memory.eviction.accepted import between, positive
 from kvsim.memory.eviction.entry import Entry
 from kvsim.memory.eviction.queues import Queued, Ranks
+
+MOST = 1_000
+"""Uses of an entry that may still be told apart: each has a category of its own."""
 
 
 class Category:
@@ -44,11 +47,8 @@ class WorkloadAware(Queued):
     """
 
     def __init__(self, *, life: float = 60.0, most: int = 8) -> None:
-        if not (life > 0 and most >= 0):
-            raise ConfigError(
-                f"eviction.life and eviction.most are {life} and {most}; accepted: seconds above 0, "
-                "and 0 or more"
-            )
+        positive(life=life)
+        between(0, MOST, most=most)
         self._life = picoseconds(life)
         self._categories = [Category() for _ in range(most + 1)]
         self._now = 0
