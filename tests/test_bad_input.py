@@ -12,6 +12,8 @@ import pytest
 from kvsim.cli.app import run
 
 Said = Callable[..., tuple[int, str]]
+SPLIT = "--gpu l4 --tensor-parallel-size 8 --slo ttft=100s --quick --jobs 1 --no-cache"
+"""A question about more GPUs than any machine of the usual provider has."""
 
 
 @pytest.fixture
@@ -45,6 +47,7 @@ def said(
         ("replay TRACE --fail-on tfft_p99=1s", 2, "did you mean 'ttft'"),
         ("plan TRACE --quick --jobs 1 --slo ttft_p99=1us", 5, "even on an idle engine"),
         ("plan TRACE --quick --jobs 1", 2, "a plan needs an objective"),
+        (f"plan TRACE {SPLIT}", 5, "accepted: --provider any, or --gpu-price L4-24GB=DOLLARS)"),
         # A GPU that cannot hold the model, or is none.
         ("replay TRACE --model llama-3-70b --gpu l4", 4, "the smallest tensor parallel size that"),
         ("plan TRACE --model llama-3-70b --gpu l4 --jobs 1 --slo ttft=1s", 4, "does not fit on L4"),
@@ -138,3 +141,8 @@ def test_a_ledger_of_another_schema_is_left_alone(
     assert code == 2
     assert text in line
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("remedy", ["--provider any", "--gpu-price L4-24GB=1"])
+def test_what_a_plan_without_an_offer_advises_works(said: Said, remedy: str) -> None:
+    assert run(f"plan chat.jsonl.gz --limit 40 {SPLIT} {remedy}".split()) == 0

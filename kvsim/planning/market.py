@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from kvsim.compose import trace_options
 from kvsim.errors import CapacityError, ConfigError, KvsimError
 from kvsim.planning.answer import Market
 from kvsim.planning.pool import Lab
-from kvsim.planning.prices import quote, warnings
+from kvsim.planning.prices import ANY, quote, warnings
 from kvsim.planning.question import Question
 from kvsim.planning.search import Bench, Option, Placement
 from kvsim.planning.unloaded import Engine, Glance, Traffic, survey
@@ -120,8 +121,9 @@ def why_not(question: Question, market: Market) -> str:
         return f"{named}{closest.unloaded.refusal}"
     if size > question.max_gpus:
         return f"a replica of {shards} has more GPUs than --max-gpus {question.max_gpus}"
-    if not offered(market, size):
-        return f"no offer has the {size} GPUs that one replica needs"
+    if not offered(market.offers, size):
+        remedy = larger(question, market, size)
+        return f"no offer has the {size} GPUs that one replica needs; accepted: {remedy}"
     count = question.replicas or question.max_gpus // size
     return f"not met with {count * size} GPUs, {count} replicas of {shards}"
 
@@ -130,12 +132,20 @@ def can_be_had(question: Question, market: Market, option: Option) -> bool:
     """Whether a replica could meet the objective when idle, is allowed, and is offered."""
     size = option.placement.gpus
     in_reach = option.unloaded.refusal is None
-    return in_reach and size <= question.max_gpus and offered(market, size)
+    return in_reach and size <= question.max_gpus and offered(market.offers, size)
 
 
-def offered(market: Market, size: int) -> bool:
+def offered(offers: Sequence[Offer], size: int) -> bool:
     """Whether some offer has the GPUs of one replica in one machine."""
-    return any(offer.gpus is None or offer.gpus >= size for offer in market.offers)
+    return any(offer.gpus is None or offer.gpus >= size for offer in offers)
+
+
+def larger(question: Question, market: Market, size: int) -> str:
+    """Flags under which there is a price for so many GPUs in one machine."""
+    own = f"--gpu-price {market.gpu.name}=DOLLARS"
+    preference = replace(question.preference, provider=ANY)
+    found = quote(market.gpu, preference, question.as_of).offers
+    return f"--provider {ANY}, or {own}" if offered(found, size) else own
 
 
 def closeness(option: Option) -> tuple[float, int]:
