@@ -102,6 +102,10 @@ BAD_ENGINES: list[tuple[Recording, str]] = [
     ({"engine_args": {"enable_prefix_caching": "no"}}, "is 'no'; accepted: true, false"),
     ({"engine_args": {"tensor_parallel_size": 0}}, "is 0; accepted: a whole number from 1"),
     ({"engine_args": {"kv_offloading_size": "48"}}, "is '48'; accepted: a number from 0"),
+    (
+        {"engine_args": {"kv_offloading_size": 48, "enable_prefix_caching": False}},
+        "enable_prefix_caching is False with a kv_offloading_size; accepted: True, or no",
+    ),
     ({"engine_args": {"kv_cache_dtype": 8}}, "is 8; accepted: a text"),
     ({"engine_args": {"kv_cache_dtype": "half"}}, "unknown kv cache dtype 'half'"),
     ({"cudagraph_capture_sizes": ["8"]}, "accepted: a list of whole numbers from 1"),

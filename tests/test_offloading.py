@@ -172,6 +172,23 @@ def test_a_scenario_says_how_much_the_host_keeps(root: Path) -> None:
         replay(tiered.changed(allocator="hybrid"), trace)
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "usual"),
+    [
+        ("enable_prefix_caching", False, "true"),
+        ("eviction", "fifo", "lru"),
+        ("victim", "largest", "last"),
+        ("preemption", "swap", "recompute"),
+    ],
+)
+def test_a_setting_that_a_host_tier_would_lose_is_refused(
+    root: Path, setting: str, value: object, usual: str
+) -> None:
+    tiered = Scenario(engine="vllm", kv_offloading_size=4.0).changed(**{setting: value})
+    with pytest.raises(ConfigError, match=f"which {setting} = .* not go with; accepted: {usual}$"):
+        replay(tiered, root / "traces/agent.jsonl.gz")
+
+
 def test_a_measured_run_with_a_host_tier_is_predicted(shared: Path) -> None:
     name = "l8b_kv12000_offload48g__agent1.json.gz"
     found = validate(shared / "reference/vllm_h200" / name)

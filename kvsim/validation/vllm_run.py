@@ -216,6 +216,13 @@ def setup_of(path: Path, info: Any) -> Setup:
     if arguments.text("load_format") == "dummy":
         step["experts_in_use"] = RANDOM_EXPERTS
     sizes = Arguments(f"{path}: info", info).sizes("cudagraph_capture_sizes")
+    offloading = round(arguments.amount("kv_offloading_size", 0) * GIB)
+    caching = arguments.flag("enable_prefix_caching", default=True)
+    if offloading and not caching:
+        raise TraceError(
+            f"{path}: info.engine_args.enable_prefix_caching is False with a kv_offloading_size; "
+            "accepted: True, or no kv_offloading_size"
+        )
     return Setup(
         layout,
         load_gpu("h200"),
@@ -225,8 +232,8 @@ def setup_of(path: Path, info: Any) -> Setup:
         max_num_seqs=number(path, "info", info, "max_num_seqs", least=1),
         max_num_batched_tokens=number(path, "info", info, "max_num_batched_tokens", least=1),
         longest_chunk=arguments.whole("long_prefill_token_threshold", 0, least=0),
-        offloading=round(arguments.amount("kv_offloading_size", 0) * GIB),
-        prefix_caching=arguments.flag("enable_prefix_caching", default=True),
+        offloading=offloading,
+        prefix_caching=caching,
         captured=() if arguments.flag("enforce_eager", default=False) else sizes,
         step=step,
     )
