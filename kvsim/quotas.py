@@ -6,7 +6,7 @@ nobody's blocks ever have to leave for another tenant's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from kvsim.core import Request
 from kvsim.errors import ConfigError, shown
@@ -60,6 +60,25 @@ def _share(name: str, value: object) -> float:
             "as 25% or 0.25"
         )
     return share
+
+
+class Awaited:
+    """The named tenants with a quota of whom no request has come yet."""
+
+    def __init__(self, shares: Mapping[str, float]) -> None:
+        self._absent = dict.fromkeys(name for name in shares if name != OTHERS)
+
+    def watch(self, requests: Iterable[Request]) -> Iterator[Request]:
+        """The same requests; whose they are is noted as they pass."""
+        for request in requests:
+            if request.tenant in self._absent:
+                del self._absent[request.tenant]
+            yield request
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """Their names, as they were given."""
+        return tuple(self._absent)
 
 
 class Quotas:

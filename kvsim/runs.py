@@ -47,6 +47,8 @@ class RunResult:
     """Its folder; None for a run that was never written."""
     tables: tuple[RequestTable, SampleTable] | None = field(default=None, repr=False)
     """Its tables, if they were kept in memory."""
+    absent: tuple[str, ...] = ()
+    """Tenants with a quota of whom it had no request; of a run that has just been made."""
 
     @cached_property
     def requests(self) -> RequestTable:

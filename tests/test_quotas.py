@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from functools import partial
@@ -284,6 +285,25 @@ def test_compare_says_what_quotas_cost(shop: Path, capsys: pytest.CaptureFixture
     assert cost["mean_ttft_ms"] == pytest.approx(
         runs["tenant-quotas"]["mean_ttft_ms"] - runs["global"]["mean_ttft_ms"]
     )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "replay -",
+        "replay TRACE --limit 9 --json",
+        "compare TRACE --limit 9 --allocators paged,radix --jobs 1",
+        "cache TRACE --policies lru --capacities inf",
+    ],
+)
+def test_a_tenant_with_a_quota_and_no_request_is_named_once(
+    shop: Path, command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = ["--isolation", "tenant", "--quotas", "acme=1%,t0=25%,*=20%,bolt=1%"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(shop.read_bytes())))
+    assert run([*command.replace("TRACE", str(shop)).split(), *flags]) == 0
+    notes = capsys.readouterr().err.splitlines()
+    assert notes == ["kvsim: note: --quotas names who has no request: 'acme', 'bolt'"]
 
 
 # In a cache without time.

@@ -70,13 +70,13 @@ def cache(
     from kvsim.caching.parts import divided, parts_study
     from kvsim.caching.reuse import reuse_of
     from kvsim.caching.study import distinct_blocks, study
-    from kvsim.cli.cache_parts import read_shares
+    from kvsim.cli.cache_parts import awaited, read_shares
     from kvsim.workload import TraceOptions, open_trace
 
     makers = makers_of(policies, assignments or [])
     shares = None if quotas is None else read_shares(quotas, given.get("isolation"))
     opened = open_trace(trace, TraceOptions(**given, hash_block=hash_block))
-    requests = opened if shares is None else list(opened)
+    requests = opened if shares is None else awaited(opened, shares)
     accesses = accesses_of(requests, block_size, partial=partial_blocks)
     size = accesses.block_size
     units = Units(size, distinct_blocks(accesses), block_bytes(model, kv_cache_dtype, size))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+from kvsim.cli.output import note_absent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
     from kvsim.analysis.savings import TokenCost
     from kvsim.caching.parts import PartRow
     from kvsim.caching.study import Study
+    from kvsim.core import Request
 
 ROWS = 12
 """Tenants that the table shows; JSON has all."""
@@ -24,6 +27,16 @@ def read_shares(text: str, isolation: object) -> Mapping[str, float]:
     assert isinstance(shares, Mapping)
     check_isolation(isolation or "global")
     return shares
+
+
+def awaited(requests: Iterable[Request], shares: Mapping[str, float]) -> list[Request]:
+    """All requests; tenants with a quota who are in none are named on stderr."""
+    from kvsim.quotas import Awaited
+
+    named = Awaited(shares)
+    found = list(named.watch(requests))
+    note_absent(named.absent)
+    return found
 
 
 def costs(found: Study, rows: Sequence[PartRow], cost: TokenCost | None) -> list[dict[str, object]]:

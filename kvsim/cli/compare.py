@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from kvsim.cli.common import note_ignored, with_scenario
-from kvsim.cli.output import Output, show_results
+from kvsim.cli.output import Output, note_absent, show_results
 from kvsim.errors import ConfigError, KvsimError
 from kvsim.lists import listed
 from kvsim.scenario import Scenario
@@ -69,6 +69,7 @@ def compare(
             results = with_isolation_costs(results)
         for task in tasks:
             note_ignored(task.scenario)
+        note_absent(dict.fromkeys(name for result in results for name in result.absent))
     show_results(results, output)
 
 

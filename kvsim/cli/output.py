@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
+
+from kvsim.errors import shown
 
 if TYPE_CHECKING:
     from kvsim.runs import RunResult
@@ -37,3 +39,10 @@ def show_results(results: Sequence[RunResult], output: Output) -> None:
     else:
         report.print_comparison(results, console)
     print_tenants(results, export.names(results), console)
+
+
+def note_absent(tenants: Iterable[str]) -> None:
+    """Say on stderr which tenants have a quota, but no request."""
+    named = ", ".join(map(shown, tenants))
+    if named:
+        print(f"kvsim: note: --quotas names who has no request: {named}", file=sys.stderr)

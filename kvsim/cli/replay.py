@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kvsim.cli.common import flag_option, note_ignored, require_simulated, with_scenario
-from kvsim.cli.output import Output, show_results
+from kvsim.cli.output import Output, note_absent, show_results
 from kvsim.errors import ConfigError
 from kvsim.files import require_file_name
 from kvsim.scenario import Scenario
@@ -88,6 +88,7 @@ def replay(
         name=Path(trace).name,
     )
     note_ignored(scenario)
+    note_absent(result.absent)
     if verify:
         note_verified(result)
     draw(result, out / "plots" if plots and out is not None else None, trace_out)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kvsim.compose.deployment import deploy, described
 from kvsim.core import Request
+from kvsim.quotas import Awaited
 from kvsim.runs import Recording, RunResult, new_manifest
 from kvsim.scenario import Scenario
 from kvsim.simulation.cluster import audited
@@ -44,7 +45,9 @@ def simulate(
     with Recording(out, overwrite=overwrite, keep=keep, slos=scenario.slo) as recording:
         recorder = Recorder(len(replicas), slots, recording, limits=deployed.limits)
         serve = audited if check else replay
-        serve(watch(opened), replicas, deployed.router, recorder)
+        awaited = Awaited(scenario.quotas or {})
+        requests = awaited.watch(opened) if scenario.quotas else opened
+        serve(watch(requests), replicas, deployed.router, recorder)
         manifest = new_manifest(
             scenario=deployed.scenario.model_dump(mode="json"),
             scenario_hash=deployed.scenario.hash,
@@ -52,7 +55,9 @@ def simulate(
             seed=scenario.seed,
             executor=deployed.execution.facts() if deployed.execution is not None else None,
         )
-        return recording.complete(manifest, recorder.close(), described(deployed), name)
+        result = recording.complete(manifest, recorder.close(), described(deployed), name)
+    result.absent = awaited.absent
+    return result
 
 
 def trace_options(scenario: Scenario) -> TraceOptions:
