@@ -148,7 +148,7 @@ class Scenario(Settings):
     allocator: Component = setting("paged", "KV cache", "Allocator by name, or module:Class.")
     eviction: Component = setting("lru", "KV cache", "Which cached blocks leave first.")
     reservation: Component = setting(
-        "max", "KV cache", "What contiguous, buddy and slab set aside: max, pow2 or oracle."
+        "max", "KV cache", "What contiguous, buddy and slab set aside."
     )
     scheduler: Component = setting("chunked", "Scheduling", "Scheduler by name, or module:Class.")
     max_model_len: PositiveInt | None = setting(
@@ -172,15 +172,9 @@ class Scenario(Settings):
     watermark: float = setting(
         0.0, "Scheduling", "Share of the pool that admissions leave free.", ge=0, lt=1
     )
-    victim: Component = setting(
-        "last",
-        "Scheduling",
-        "Who is preempted: last, lowest-priority, largest or fewest-generated.",
-    )
+    victim: Component = setting("last", "Scheduling", "Who is preempted.")
     preemption: Component = setting(
-        "recompute",
-        "Scheduling",
-        "What becomes of its KV: recompute, swap (to the host) or auto (the faster).",
+        "recompute", "Scheduling", "What becomes of its KV; swap is to the host, auto the faster."
     )
     replicas: PositiveInt = setting(1, "Cluster", "Engines that serve side by side.", le=100_000)
     router: Component = setting("round-robin", "Cluster", "Which replica gets a request.")

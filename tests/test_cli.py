@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from typing import get_args
 import pytest
 
 from kvsim.cli.app import COMMANDS, run
+from kvsim.cli.named import REGISTRIES
 from kvsim.scenario import Scenario, Workload
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -433,6 +435,26 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(trace, tmp_path, name) -> No
 def test_every_command_explains_itself(capsys, name) -> None:
     assert run([name, "--help"]) == 0
     assert f"kvsim {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        ("replay", "allocator eviction reservation scheduler victim preemption router cost_model"),
+        ("compare", "allocators schedulers eviction"),
+        ("plan", "allocator eviction"),
+        ("cache", "policies"),
+    ],
+)
+def test_the_help_of_a_flag_lists_the_names_that_it_takes(capsys, command, flags) -> None:
+    assert run([command, "--help"]) == 0
+    printed = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for flag in flags.split():
+        start = printed.index(f"--{flag.replace('_', '-')} ")
+        end = printed.find(" --", start)
+        module, attribute = REGISTRIES[flag].split(":")
+        registry = getattr(importlib.import_module(module), attribute)
+        assert f" Names: {', '.join(registry)}." in printed[start:end]
 
 
 def test_the_help_lists_every_command(capsys) -> None:

@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from kvsim import __version__
+from kvsim.cli.named import Named
 from kvsim.errors import ConfigError, KvsimError
 
 INTERRUPTED = 130
@@ -84,7 +85,7 @@ def load(name: str) -> Any:
     if isinstance(target, typer.Typer):
         return typer.main.get_command(target)
     single = typer.Typer(add_completion=False)
-    single.command(name)(target)
+    single.command(name, cls=Named)(target)
     return typer.main.get_command(single)
 
 
