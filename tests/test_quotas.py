@@ -294,6 +294,7 @@ def test_compare_says_what_quotas_cost(shop: Path, capsys: pytest.CaptureFixture
         "replay TRACE --limit 9 --json",
         "compare TRACE --limit 9 --allocators paged,radix --jobs 1",
         "cache TRACE --policies lru --capacities inf",
+        "plan TRACE --limit 9 --slo ttft=100s --quick --jobs 1 --no-cache",
     ],
 )
 def test_a_tenant_with_a_quota_and_no_request_is_named_once(

@@ -12,7 +12,7 @@ import typer
 
 from kvsim.cli.common import require_simulated, with_scenario
 from kvsim.cli.groups import grouped
-from kvsim.cli.output import PIPE_WIDTH, Output
+from kvsim.cli.output import PIPE_WIDTH, Output, note_absent
 from kvsim.cli.plan_flags import Money, Wanted, asked
 from kvsim.cli.remember import Remember
 from kvsim.errors import ConfigError, SloError
@@ -96,6 +96,7 @@ def answer(
         found = planned(question, jobs=jobs, told=progress, keep=places.any, archive=replays)
     finally:
         progress.clear()
+    note_absent(found.traffic.absent)
     command = shlex.join(["kvsim", *sys.argv[1:], *on_the_day(question)])
     places.write(found, command)
     if output == "json":

@@ -17,19 +17,21 @@ from kvsim.planning.prices import ANY, quote, warnings
 from kvsim.planning.question import Question
 from kvsim.planning.search import Bench, Option, Placement
 from kvsim.planning.unloaded import Engine, Glance, Traffic, survey
+from kvsim.quotas import Awaited
 from kvsim.workload import open_trace
 
 
 def surveyed(question: Question) -> Traffic:
     """The trace in a few numbers; ConfigError if its requests do not come over time."""
     trace = open_trace(question.trace, trace_options(question.scenario))
-    traffic = survey(Path(trace.name).name, trace, trace.sha256())
+    awaited = Awaited(question.scenario.quotas or {})
+    traffic = survey(Path(trace.name).name, awaited.watch(trace), trace.sha256())
     if not traffic.span:
         raise ConfigError(
             f"{question.trace}: all requests arrive at once, so there is no rate to plan for; "
             "--request-rate spreads them"
         )
-    return traffic
+    return traffic._replace(absent=awaited.absent)
 
 
 def market_of(question: Question, gpu: Gpu) -> Market:

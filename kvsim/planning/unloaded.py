@@ -40,6 +40,8 @@ class Traffic(NamedTuple):
     """Seconds from the first to the last arrival."""
     prompt_tokens: int
     output_tokens: int
+    absent: tuple[str, ...] = ()
+    """Tenants with a quota of whom there is no request."""
 
     @property
     def rate(self) -> float:
