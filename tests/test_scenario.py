@@ -111,7 +111,7 @@ def test_flags_win_over_the_file_and_one_option_leaves_the_others_alone(write) -
         ({"slo": ["ttft"]}, "must be like ttft=2s"),
         ({"slo": ["ttft=2"]}, "a time needs a unit"),
         ({"slo": ["ttft=nans"]}, "a time needs a unit"),
-        ({"slo": ["ttft=0s"]}, "must be more than 0"),
+        ({"slo": ["ttft=0s"]}, "must be above zero"),
         ({"slo": ["ttft_p99=2s"]}, "use --fail-on"),
         ({"slo": ["tfft=2s"]}, "did you mean 'ttft'?"),
         ({"workload.arrival": "sometimes"}, "'as-is', 'poisson' or 'gamma'"),
