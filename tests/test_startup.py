@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from kvsim.cli.app import run
 
 HEAVY = ("matplotlib", "numpy", "orjson", "pandas", "pyarrow", "pydantic", "scipy", "simpy", "yaml")
 
@@ -48,3 +51,19 @@ def test_importing_kvsim_loads_nothing_heavy_and_its_public_names_exist() -> Non
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("executor", ["gpu", "cpu"])
+def test_without_pytorch_the_message_says_what_to_install(
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    executor: str,
+) -> None:
+    monkeypatch.delitem(sys.modules, "kvsim.execution.assembly", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    trace = str(root / "traces" / "chat.jsonl.gz")
+    assert run(["replay", trace, "--limit", "1", "--executor", executor]) == 2
+    said = capsys.readouterr().err
+    assert "pip install 'kvsim[gpu]'" in said
+    assert said.count("\n") == 1

@@ -52,7 +52,12 @@ def execution_of(
             raise ConfigError("--verify compares what is executed: it needs --executor gpu or cpu")
         return None
     check_executed(scenario, scheduler)
-    from kvsim.execution.assembly import Execution
+    try:
+        from kvsim.execution.assembly import Execution
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"--executor needs PyTorch and Triton ({error}): pip install 'kvsim[gpu]'"
+        ) from None
 
     return Execution(
         scenario.executor,

@@ -40,6 +40,8 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=Setup().requests)
     parser.add_argument("--runs", type=Path, help="keep the run folders here")
     given = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("torch sees no GPU here, and all of this is measured on one")
     setup = replace(Setup(), requests=given.requests)
     given.out.parent.mkdir(parents=True, exist_ok=True)
     written = given.out.with_suffix(".json")
