@@ -1,7 +1,8 @@
 """How long a plan takes: four GPU types on Mooncake's conversation trace, anew and remembered.
 
-    python tests/benchmarks/plan_speed.py ../shared/traces/mooncake/conversation_trace.jsonl.gz \\
-        > reports/plan_speed.md
+    python tests/benchmarks/plan_speed.py TRACE > reports/plan_speed.md
+
+TRACE is its ``conversation_trace.jsonl.gz``.
 """
 
 from __future__ import annotations

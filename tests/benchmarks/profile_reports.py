@@ -1,6 +1,6 @@
 """What the shipped H200 profile says, and how it compares with what others measured.
 
-    python tests/benchmarks/profile_reports.py --reference ../shared/reference [--out reports]
+    python tests/benchmarks/profile_reports.py --reference FOLDER [--out reports]
 
 Writes ``calibration_h200.{md,json}`` (provenance, rates, errors of held-out shapes) and
 ``external_check_h200.md``: ratios to third-party tables of the same GPU type, to FlashAttention-3 on
