@@ -188,8 +188,7 @@ class Recorder:
             track.peak = after
         track.saved += span * allocator.saved_slots
         if decodes:
-            gaps = leap.gaps() if leap.last or leap.late else ((span // steps, steps),)
-            for gap, count in gaps:
+            for gap, count in leap.gaps():
                 self._gaps.append(gap)
                 self._gap_counts.append(decodes * count)
             if len(self._gaps) >= BATCH_ROWS:
