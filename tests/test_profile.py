@@ -499,15 +499,19 @@ def raw() -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def refused(data: object, path: Path, *more: str) -> bool:
+    """Whether a step time from such a profile, written to ``path``, is wrong usage."""
+    path.write_text(json.dumps(data))
+    return run(["step-time", "--decode", "1x1", "--profile", str(path), *more]) == 2
+
+
 @pytest.mark.parametrize("what", BREAK)
 def test_a_broken_profile_is_refused_in_one_line_that_says_where(
     what: str, raw: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = copy.deepcopy(raw)
     BREAK[what](data)
-    path = tmp_path / "broken.json"
-    path.write_text(json.dumps(data))
-    assert run(["step-time", "--decode", "1x1", "--profile", str(path)]) == 2
+    assert refused(data, tmp_path / "broken.json")
     message = capsys.readouterr().err
     assert message.count("\n") == 1
     assert "broken.json" in message
@@ -535,10 +539,7 @@ def test_a_profile_that_lacks_what_a_step_needs_is_refused_in_one_line(
 ) -> None:
     data = copy.deepcopy(raw)
     LACKS[what](data)
-    path = tmp_path / "lacking.json"
-    path.write_text(json.dumps(data))
-    model = ["--model", "deepseek-v3.2", "--profile", str(path)]
-    assert run(["step-time", "--decode", "1x1", *model]) == 2
+    assert refused(data, tmp_path / "lacking.json", "--model", "deepseek-v3.2")
     message = capsys.readouterr().err
     assert message.count("\n") == 1
     assert what in message
