@@ -102,7 +102,8 @@ class Engine:
     @torch.inference_mode()
     def execute(self, prompts: Prompts, decodes: Seq[Sequence]) -> None:
         """Compute one iteration and learn the tokens that it samples."""
-        self.branch()
+        if self.allocator.forks or self.allocator.copies:
+            self.branch()
         seats = self.seats.of([*decodes, *(sequence for sequence, _ in prompts)])
         chunks = [
             chunk_of(sequence, seat, new)
@@ -114,6 +115,7 @@ class Engine:
                 self.text.cut(chunk.sequence, chunk.stop)
         rows = seats[: len(decodes)]
         drawn = self.mixed(rows, chunks) if chunks else self.decode(rows)
+        self.text.settle()  # while the device computes
         self._learn([*decodes, *(c.sequence for c in chunks if c.completes)], drawn)
 
     def _fill(self, chunk: Chunk) -> None:
@@ -130,6 +132,7 @@ class Engine:
         allocator = self.allocator
         for parent, child, tokens in allocator.forks:
             self._fork(parent, child, tokens)
+        self.seats.settle()
         allocator.forks.clear()
         if not allocator.copies:
             return
@@ -160,6 +163,7 @@ class Engine:
 
     def decode(self, rows: list[int]) -> Drawn:
         """A step in which each seat gains one token."""
+        self.seats.settle()
         outputs, sampled = self.decode_step(torch.tensor(rows, device=self.device))
         return Drawn(outputs, sampled, list(range(len(rows))))
 
@@ -179,6 +183,7 @@ class Engine:
 
     def mixed(self, rows: list[int], chunks: list[Chunk]) -> Drawn:
         """A step with chunks of prompts."""
+        self.seats.settle()
         size = Size(len(rows), len(chunks), sum(chunk.stop - chunk.start for chunk in chunks))
         packed = placed(rows, chunks, size, self.text, self.seats.nobody)
         places = Places.of(torch.from_numpy(packed).to(self.device), size)
@@ -211,8 +216,7 @@ class Engine:
         if self.witness is not None and drawn.rows:
             last = [self.text.known(sequence) - 1 for sequence in sequences]
             self.witness.see(sequences, last, drawn.outputs[drawn.rows])
-        for sequence, row in zip(sequences, drawn.rows, strict=True):
-            self.text.append(sequence, tokens[row])
+        self.text.draw(sequences, [tokens[row] for row in drawn.rows])
 
     @torch.inference_mode()
     def finish(self, sequence: Sequence) -> None:

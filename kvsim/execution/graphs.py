@@ -14,6 +14,7 @@ from torch import Tensor
 from kvsim.core import Request, Sequence
 from kvsim.execution.engine import Drawn, Engine, Prompts
 from kvsim.execution.places import Chunk, Places, Size, drawn_rows, placed
+from kvsim.execution.seats import words
 
 STEP = 8
 """Batches of decodes are padded to the next multiple of this, small ones to the next power of two."""
@@ -37,6 +38,22 @@ class Graph(NamedTuple):
     sampled: Tensor
 
 
+class Staged:
+    """Whole numbers for the device: pinned memory of the host, and what it is copied to.
+
+    The host may write again once it knows the results of the step that it sent them for.
+    """
+
+    def __init__(self, count: int, device: str) -> None:
+        self._pinned = torch.zeros(count, dtype=torch.int64, pin_memory=device == "cuda")
+        self.here = self._pinned.numpy()
+        self.there = torch.zeros(count, dtype=torch.int64, device=device)
+
+    def send(self, count: int) -> None:
+        """Copy the first ``count`` of them."""
+        self.there[:count].copy_(self._pinned[:count], non_blocking=True)
+
+
 class GraphedEngine(Engine):
     """An engine on a GPU whose steps are graphs, but for those with long or many prompts."""
 
@@ -50,14 +67,13 @@ class GraphedEngine(Engine):
         self._first, self._last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         self._pool = torch.cuda.graph_pool_handle()
         self._sizes = sorted(sizes(most))
-        self._rows = torch.full((self._sizes[-1],), self.seats.nobody, device=self.device)
-        self._shown: list[int] = []
         self._compile()
+        self._rows = Staged(self._sizes[-1] + words(self._sizes[-1]), self.device)
         self._decodes = {size: self._captured_decode(size) for size in reversed(self._sizes)}
         rooms = [room for room in DECODES if room < most] + [most]
         self._room = sorted(set(rooms))
         largest = Size(self._room[-1], PROMPTS, TOKENS[-1])
-        self._packed = torch.zeros(sum(largest.parts), dtype=torch.int64, device=self.device)
+        self._packed = Staged(sum(largest.parts), self.device)
         self._mixed = {
             size: self._captured_mixed(size)
             for size in (Size(d, PROMPTS, t) for d in self._room for t in TOKENS)
@@ -81,14 +97,31 @@ class GraphedEngine(Engine):
         self.seats.lengths[self.seats.nobody] = 0
 
     def _captured_decode(self, size: int) -> Graph:
-        rows = self._rows[:size]
-        return self._captured(lambda: self.decode_step(rows))
+        rows, changes = self._rows.there[:size], self._rows.there[size : size + words(size)]
+        self._show([], size)
+
+        def step() -> tuple[Tensor, Tensor]:
+            self.seats.write(changes, size)
+            return self.decode_step(rows)
+
+        return self._captured(step)
+
+    def _show(self, rows: list[int], size: int) -> None:
+        """Tell the device who decodes, and what has changed in all tables."""
+        if self.seats.changed > size:
+            self.seats.settle()
+        here, end = self._rows.here, size + words(size)
+        here[: len(rows)], here[len(rows) : size] = rows, self.seats.nobody
+        self.seats.pack(here[size:end], size)
+        self.seats.forget()
+        self._rows.send(end)
 
     def _captured_mixed(self, size: Size) -> Graph:
         nobody = self.seats.nobody
         packed = placed([], nobodies((1,), nobody), size, self.text, nobody)
-        self._packed[: len(packed)].copy_(torch.from_numpy(packed))
-        places = Places.of(self._packed[: len(packed)], size)
+        self._packed.here[: len(packed)] = packed
+        self._packed.send(len(packed))
+        places = Places.of(self._packed.there[: len(packed)], size)
         graph = self._captured(lambda: self.mixed_step(places, 1))
         self._forget_nobody()
         return graph
@@ -110,11 +143,8 @@ class GraphedEngine(Engine):
 
     def decode(self, rows: list[int]) -> Drawn:
         """Replay the smallest graph that holds the batch."""
-        if rows != self._shown:
-            padded = rows + [self.seats.nobody] * (len(self._rows) - len(rows))
-            self._rows.copy_(torch.tensor(padded))
-            self._shown = rows
         size = self._sizes[bisect_left(self._sizes, len(rows))]
+        self._show(rows, size)
         return self._replay(self._decodes[size], list(range(len(rows))))
 
     def mixed(self, rows: list[int], chunks: list[Chunk]) -> Drawn:
@@ -125,8 +155,10 @@ class GraphedEngine(Engine):
             drawn = super().mixed(rows, chunks)
             self._last.record()
             return drawn
+        self.seats.settle()
         packed = placed(rows, chunks, size, self.text, self.seats.nobody)
-        self._packed[: len(packed)].copy_(torch.from_numpy(packed))
+        self._packed.here[: len(packed)] = packed
+        self._packed.send(len(packed))
         return self._replay(self._mixed[size], drawn_rows(rows, chunks, size))
 
     def _size(self, rows: list[int], chunks: list[Chunk]) -> Size | None:

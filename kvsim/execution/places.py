@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -79,31 +80,26 @@ def placed(
     rows: list[int], chunks: list[Chunk], size: Size, text: Text, nobody: int
 ) -> NDArray[np.int64]:
     """The batch packed into one array, padded to a size with tokens and prompts of nobody."""
-    counts = [chunk.stop - chunk.start for chunk in chunks]
-    ends = np.cumsum(counts)
-    spare, more = size.tokens - int(ends[-1]), size.prompts - len(chunks)
-    seats = np.array([chunk.seat for chunk in chunks])
-    decoding = padded(np.array(rows, np.int64), size.decodes - len(rows), nobody)
-    answered = np.array([chunk.seat if chunk.completes else nobody for chunk in chunks])
-    parts = [
-        decoding,
-        padded(np.repeat(seats, counts), spare, nobody),
-        padded(np.concatenate([np.arange(c.start, c.stop) for c in chunks]), spare, 0),
-        padded(
-            np.concatenate([text.tokens(c.sequence, c.start, c.stop) for c in chunks]), spare, 0
-        ),
-        padded(seats, more, nobody),
-        padded(np.concatenate([[0], ends]), more, int(ends[-1])),
-        padded(np.array([chunk.stop for chunk in chunks]), more, 0),
-        np.concatenate([np.arange(size.decodes), size.decodes + padded(ends - 1, more, 0)]),
-        np.concatenate([decoding, padded(answered, more, nobody)]),
-    ]
-    return np.concatenate(parts).astype(np.int64)
-
-
-def padded(values: NDArray[np.int64], more: int, value: int) -> NDArray[np.int64]:
-    """Values, and ``more`` times another one."""
-    return np.concatenate([values, np.full(more, value, np.int64)])
+    packed = np.empty(sum(size.parts), np.int64)
+    cuts = [0, *accumulate(size.parts)]
+    decoding, seats, positions, tokens, prompts, starts, stops, sampled, answered = (
+        packed[start:end] for start, end in pairwise(cuts)
+    )
+    decodes, count, at = size.decodes, len(chunks), 0
+    decoding[: len(rows)], decoding[len(rows) :] = rows, nobody
+    sampled[:decodes], answered[:decodes] = range(decodes), decoding
+    for i, (sequence, seat, start, stop, completes) in enumerate(chunks):
+        end = at + stop - start
+        seats[at:end], positions[at:end] = seat, np.arange(start, stop)
+        tokens[at:end] = text.tokens(sequence, start, stop)
+        prompts[i], starts[i], stops[i] = seat, at, stop
+        sampled[decodes + i] = decodes + end - 1
+        answered[decodes + i] = seat if completes else nobody
+        at = end
+    seats[at:], positions[at:], tokens[at:] = nobody, 0, 0
+    prompts[count:], starts[count:], stops[count:] = nobody, at, 0
+    sampled[decodes + count :], answered[decodes + count :] = decodes, nobody
+    return packed
 
 
 def drawn_rows(rows: list[int], chunks: list[Chunk], size: Size) -> list[int]:

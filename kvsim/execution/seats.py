@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from kvsim.core import Sequence
 from kvsim.execution.memory import KVMemory
-from kvsim.memory.block_table import Mapped
+from kvsim.memory.block_table import BlockTable, Mapped
+
+
+class Seat(NamedTuple):
+    """The row of a sequence, from one admission to the next."""
+
+    row: int
+    kv: object
+    table: BlockTable
 
 
 class Seats:
     """Block table, length and latest token of every sequence that has memory.
 
-    Tables follow the allocator's by their changes alone. The last row stands for nobody: its table
-    leads nowhere and its length stays 0, so that a batch may be padded with it.
+    Tables follow the allocator's by their changes alone: :meth:`of` notes them, and they are written
+    by :meth:`settle`, or by a step that takes them along (:meth:`pack`, :meth:`write`). The last row
+    stands for nobody: its table leads nowhere and its length stays 0, so that a batch may be padded
+    with it.
     """
 
     def __init__(self, allocator: Mapped, memory: KVMemory, count: int, device: str) -> None:
         self.nobody = count
-        nowhere = -(memory.width * memory.size + 1)  # leads below 0 from every place of a table
+        self._width = memory.width
+        self._nowhere = -(memory.width * memory.size + 1)  # below 0 from every place of a table
         shape = (count + 1, memory.width)
-        self.tables = torch.full(shape, nowhere, dtype=torch.int32, device=device)
+        self.tables = torch.full(shape, self._nowhere, dtype=torch.int32, device=device)
         self.lengths = torch.zeros(count + 1, dtype=torch.int32, device=device)
         """Tokens whose KV is in memory."""
         self.latest = torch.zeros(count + 1, dtype=torch.int64, device=device)
@@ -31,32 +45,33 @@ class Seats:
         self._allocator = allocator
         self._device = device
         self._free = list(reversed(range(count)))
-        self._taken: dict[Sequence, tuple[int, object]] = {}
+        self._taken: dict[Sequence, Seat] = {}
+        self._places: list[int] = []
+        self._entries: list[int] = []
 
     def of(self, sequences: Iterable[Sequence]) -> list[int]:
-        """The seats of running sequences, their tables up to date on the device."""
-        changes: list[tuple[int, int, list[int]]] = []
-        seats = []
+        """The rows of running sequences; what their tables have gained is noted."""
+        taken, rows = self._taken, []
         for sequence in sequences:
-            seat = self._seat(sequence)
-            table = self._allocator.table(sequence)
-            if table.settled < len(table.blocks):
-                changes.append((seat, table.settled, table.blocks[table.settled :]))
-                table.settled = len(table.blocks)
-            seats.append(seat)
-        if changes:
-            self._update(changes)
-        return seats
+            seat = taken.get(sequence)
+            if seat is None or seat.kv is not sequence.kv:
+                seat = self._sit(sequence, seat)
+            row, _, table = seat
+            start, end = table.settled, len(table.blocks)
+            if start < end:
+                first = row * self._width
+                self._places += range(first + start, first + end)
+                self._entries += table.blocks[start:]
+                table.settled = end
+            rows.append(row)
+        return rows
 
-    def _seat(self, sequence: Sequence) -> int:
-        """Its seat, or a new one if it has been admitted (again)."""
-        known = self._taken.get(sequence)
-        if known is not None and known[1] is sequence.kv:
-            return known[0]
+    def _sit(self, sequence: Sequence, known: Seat | None) -> Seat:
+        """The seat of a sequence that has been admitted (again)."""
         if not self._free and known is None:
             self._sweep()
-        seat = known[0] if known is not None else self._free.pop()
-        self._taken[sequence] = (seat, sequence.kv)
+        row = known.row if known is not None else self._free.pop()
+        seat = self._taken[sequence] = Seat(row, sequence.kv, self._allocator.table(sequence))
         return seat
 
     def _sweep(self) -> None:
@@ -68,21 +83,44 @@ class Seats:
         """The table on the device of a sequence that has a seat, and the tokens in memory."""
         if sequence not in self._taken:
             return None
-        seat = self._taken[sequence][0]
-        return self.tables[seat], int(self.lengths[seat])
+        row = self._taken[sequence].row
+        return self.tables[row], int(self.lengths[row])
 
     def leave(self, sequence: Sequence) -> None:
         """The sequence has ended or was preempted, perhaps some time ago."""
         if sequence in self._taken:
-            self._free.append(self._taken.pop(sequence)[0])
+            self._free.append(self._taken.pop(sequence).row)
 
-    def _update(self, changes: list[tuple[int, int, list[int]]]) -> None:
-        """Write changed entries, all in one transfer."""
-        places: list[int] = []
-        entries: list[int] = []
-        for seat, at, blocks in changes:
-            first = seat * self.tables.shape[1] + at
-            places += range(first, first + len(blocks))
-            entries += blocks
-        where, what = torch.tensor([places, entries]).to(self._device, non_blocking=True)
-        self.tables.view(-1).index_copy_(0, where, what.int())
+    @property
+    def changed(self) -> int:
+        """Entries that are noted and not written."""
+        return len(self._places)
+
+    def settle(self) -> None:
+        """Write what was noted, in one transfer and one launch."""
+        if self._places:
+            packed = np.empty(words(self.changed), np.int64)
+            self.pack(packed, self.changed)
+            self.write(torch.from_numpy(packed).to(self._device, non_blocking=True), self.changed)
+            self.forget()
+
+    def pack(self, into: NDArray[np.int64], room: int) -> None:
+        """Put what was noted, padded to ``room`` entries with nobody's, into an array of :func:`words`."""
+        count, entries = self.changed, into[room:].view(np.int32)
+        into[:count], into[count:room] = self._places, self.nobody * self._width
+        entries[:count], entries[count:] = self._entries, self._nowhere
+
+    def forget(self) -> None:
+        """What was noted is written, or on its way."""
+        self._places.clear()
+        self._entries.clear()
+
+    def write(self, packed: Tensor, room: int) -> None:
+        """Write entries that were packed, on the device."""
+        entries = packed[room:].view(torch.int32)[:room]
+        self.tables.view(-1).index_copy_(0, packed[:room], entries)
+
+
+def words(room: int) -> int:
+    """Numbers of 64 bits that hold so many places and, at half the width, their entries."""
+    return room + (room + 1) // 2

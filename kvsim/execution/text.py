@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,25 +24,36 @@ class Text:
     def __init__(self, vocab: int) -> None:
         self._vocab = np.uint64(vocab)
         self._answers: dict[Sequence, list[int]] = {}
+        self._drawn: list[tuple[Sequence, int]] = []
 
-    def append(self, sequence: Sequence, token: int) -> None:
-        """The sequence's next token was sampled."""
-        self._answers.setdefault(sequence, []).append(token)
+    def draw(self, sequences: Seq[Sequence], tokens: Seq[int]) -> None:
+        """The next token of each sequence was sampled; it is filed when there is time, or when asked for."""
+        self._drawn += zip(sequences, tokens, strict=True)
+
+    def settle(self) -> None:
+        """File what was sampled."""
+        for sequence, token in self._drawn:
+            self._answers.setdefault(sequence, []).append(token)
+        self._drawn.clear()
 
     def cut(self, sequence: Sequence, known: int) -> None:
         """Forget a token past ``known`` ones: it was drawn, but its group lost its memory before all had one."""
+        self.settle()
         del self._answers.get(sequence, [])[known - sequence.request.prompt_tokens :]
 
     def known(self, sequence: Sequence) -> int:
         """Tokens of prompt and answer so far."""
+        self.settle()
         return sequence.request.prompt_tokens + len(self._answers.get(sequence, ()))
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """The child has answered what its parent has."""
+        self.settle()
         self._answers[child] = [*self._answers.get(parent, ())]
 
     def forget(self, sequence: Sequence) -> None:
         """Drop the answer."""
+        self.settle()
         self._answers.pop(sequence, None)
 
     def tokens(self, sequence: Sequence, start: int, stop: int) -> Tokens:
@@ -49,6 +62,7 @@ class Text:
         known = self._prompt(sequence, start, min(stop, prompt))
         if stop <= prompt:
             return known
+        self.settle()
         answer = self._answers[sequence][max(start - prompt, 0) : stop - prompt]
         return np.concatenate([known, np.array(answer, np.int64)])
 
@@ -56,10 +70,11 @@ class Text:
         request, at = sequence.request, np.arange(start, max(start, stop), dtype=np.uint64)
         names = mixed(np.uint64(request.row) ^ ALONE) ^ at
         if request.hash_ids:
-            ids, width = np.asarray(request.hash_ids, np.uint64), np.uint64(request.hash_block)
-            described = at < np.uint64(len(ids)) * width
-            block = np.minimum(at // width, np.uint64(len(ids) - 1)).astype(np.int64)
-            names = np.where(described, mixed(ids[block]) ^ (at % width), names)
+            first, skipped = divmod(start, request.hash_block)
+            ids = np.asarray(request.hash_ids, np.uint64)[first : -(-stop // request.hash_block)]
+            blocks = mixed(ids)[:, None] ^ np.arange(request.hash_block, dtype=np.uint64)
+            described = blocks.ravel()[skipped : skipped + len(at)]
+            names[: len(described)] = described
         return (mixed(names) % self._vocab).astype(np.int64)
 
 

@@ -39,11 +39,10 @@ class NamedBlocks(PrefixTree):
             if not ids:
                 del self.ids[extent]
 
-    def give(self, path: Path, blocks: int | None = None) -> None:
-        """Put blocks that were taken (all by default) at the end of a sequence's table."""
-        count = len(self.taken) if blocks is None else blocks
-        self.tables[path].blocks += self.taken[:count]
-        del self.taken[:count]
+    def give(self, path: Path) -> None:
+        """Put the blocks that were taken at the end of a sequence's table."""
+        self.tables[path].blocks += self.taken
+        self.taken.clear()
 
     def hold(self, content: Content, hit: list[Extent], blocks: int) -> Path:
         """Let a sequence hold what it hit, and begin its table with it."""
@@ -143,8 +142,10 @@ class MappedPaged(Forked, Paged):
         for _ in range(steps):
             due = [one for one in self._leases.values() if one.phase == self._phases.step]
             super().advance(1)
-            for lease in due:
-                self._tree.give(lease.path, 1)
+            tree = self._tree
+            for lease, block in zip(due, tree.taken, strict=True):
+                tree.tables[lease.path].blocks.append(block)
+            tree.taken.clear()
 
     def free(self, sequence: Sequence, tokens: int, *, finished: bool) -> None:
         """Give all blocks back; the table is gone."""

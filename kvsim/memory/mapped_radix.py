@@ -35,11 +35,10 @@ class NamedPages(RadixTree):
         self.taken += range(self.used, self.used + pages - again)
         self.used += pages - again
 
-    def give(self, lease: Lease, pages: int | None = None) -> None:
-        """Put pages that were taken (all by default) at the end of a sequence's table."""
-        count = len(self.taken) if pages is None else pages
-        self.tables[lease].blocks += self.taken[:count]
-        del self.taken[:count]
+    def give(self, lease: Lease) -> None:
+        """Put the pages that were taken at the end of a sequence's table."""
+        self.tables[lease].blocks += self.taken
+        self.taken.clear()
 
     def above(self, node: Node, top: Node) -> Iterator[Node]:
         """The nodes from ``node`` up to, not including, ``top``."""
@@ -130,11 +129,12 @@ class MappedRadix(Forked, Radix):
 
     def _advance_decoders(self, steps: int) -> None:
         for _ in range(steps):
-            step, running = self._phases.step, self._tree.tables
-            due = [lease for lease in running if lease.decoding and lease.phase == step]
+            step, running = self._phases.step, self._tree.tables.items()
+            due = [table for lease, table in running if lease.decoding and lease.phase == step]
             super()._advance_decoders(1)
-            for lease in due:
-                self._tree.give(lease, 1)
+            for table, page in zip(due, self._tree.taken, strict=True):
+                table.blocks.append(page)
+            self._tree.taken.clear()
 
     def _cache(self, lease: Lease, tokens: int) -> None:
         """Pages that enter the tree keep their ids; of duplicates the tree's are used from now on."""
