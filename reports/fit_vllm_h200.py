@@ -31,6 +31,7 @@ STEPS = {
     "sequence_overhead": 1e-6,
     "prompt_kernel": 0.01,
     "mixed_kernel": 0.01,
+    "unsplit_token": 1e-10,
     "tail": 0.01,
     "fp8_decode": 0.01,
     "fp8_prompt": 0.01,

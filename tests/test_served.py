@@ -116,6 +116,34 @@ def test_a_prompt_that_is_read_in_chunks_beside_decodes_slows_their_attention_do
     assert cost.time(both) > apart
 
 
+def test_a_large_batch_waits_for_its_longest_context_whose_attention_is_not_split() -> None:
+    cost = cost_of("llama-3-8b", captured=(256,))
+    one, three, short = (
+        cost.time(beside(chunk, decodes)) - cost.time(beside(chunk, [16] * len(decodes)))
+        for chunk, decodes in ((2045, [32_000]), (2045, [32_000] * 3), (200, [32_000]))
+    )
+    assert three < 1.05 * one  # 3 % measured: the others are read at the same time
+    assert one > 4 * short  # as many tokens as captured: split among all multiprocessors
+    later = beside(2045, [32_000], past=60_000)
+    alone = BatchShape(0, 0, 1, 2045, 60_000, later.prefill_pairs, 1)
+    assert cost.time(later) - cost.time(alone) < one / 2  # hidden behind a prompt's own
+
+
+def test_a_batch_waits_longer_for_unequal_contexts_and_no_longer_than_a_window() -> None:
+    cost, windowed = cost_of("llama-3-8b"), cost_of("mistral-7b-v0.1")
+    even, uneven = ([20_000] * 8, [5_000, 35_000] * 4)
+    assert cost.time(beside(2040, uneven)) > 1.05 * cost.time(beside(2040, even))
+    assert windowed.time(beside(2040, uneven)) < 1.02 * windowed.time(beside(2040, even))
+
+
+def beside(new: int, contexts: list[int], *, past: int = 0) -> BatchShape:
+    """Decodes and a chunk of a prompt."""
+    pairs = new * past + new * (new + 1) // 2
+    return decoding(contexts)._replace(
+        prefills=1, prefill_tokens=new, prefill_context=past, prefill_pairs=pairs
+    )
+
+
 def test_random_weights_that_reach_few_experts_are_faster() -> None:
     every, few = cost_of("deepseek-v2-lite"), cost_of("deepseek-v2-lite", experts_in_use=0.2)
     assert few.time(decoding([1_000] * 64)) < 0.7 * every.time(decoding([1_000] * 64))

@@ -7,12 +7,13 @@ from math import ceil, inf, log
 
 from kvsim.catalog.hardware import Gpu
 from kvsim.core import PICOSECONDS, BatchShape
+from kvsim.costs.attending import MLA
 from kvsim.costs.curves import Curve
 from kvsim.costs.demand import MICRO, Operator
 from kvsim.costs.operators import Estimate, Profile
 from kvsim.costs.profile import Measured
 from kvsim.costs.roofline import check_shares, check_times, peak_flops
-from kvsim.costs.splits import MARGIN, imbalance, spread_of
+from kvsim.costs.splits import MARGIN, imbalance, longest, spread_of
 from kvsim.layout import STATE_BYTES, KVLayout
 
 CAPTURED = (1, 2, 4, *range(8, 257, 8))
@@ -28,10 +29,12 @@ class Served(Measured):
     Products are no faster than the GPU sustains within its power limit (the profile's ``gemm_sustained``).
 
     Its attention kernel is FlashAttention-3 on pages, not the fastest of the profile: prompts take
-    ``prompt_kernel`` times as long, decodes ``mixed_kernel`` times in a batch with prompts, where
-    contexts are not split. In other batches a share ``tail`` of what the busiest multiprocessor has to
-    do beyond the others adds to decode attention (:mod:`.splits`): it then has more of the memory's
-    bandwidth. Over fp8 KV decodes take ``fp8_decode`` times what they take over bf16, bound by the
+    ``prompt_kernel`` times as long, decodes ``mixed_kernel`` times in a batch with prompts. Where that has
+    more tokens than any size ``captured``, contexts are not split: one multiprocessor reads a head's whole
+    context, ``unsplit_token`` seconds a token of 128 numbers, while the others go on with the prompts, so
+    attention takes no less than that of the longest context. In other batches a share ``tail`` of what
+    the busiest multiprocessor has to do beyond the others adds to decode attention (:mod:`.splits`): it
+    then has more of the memory's bandwidth. Over fp8 KV decodes take ``fp8_decode`` times what they take over bf16, bound by the
     multiprocessors, so that all of it adds; prompts ``fp8_prompt`` times; queries are quantised in
     ``fp8_overhead`` seconds a layer. ``experts_in_use`` bounds the share of experts that a batch reaches
     (random weights route nearly all tokens to the same few).
@@ -50,6 +53,7 @@ class Served(Measured):
         sequence_overhead: float = 1.4e-6,
         prompt_kernel: float = 1.115,
         mixed_kernel: float = 1.38,
+        unsplit_token: float = 11e-9,
         tail: float = 0.48,
         fp8_decode: float = 0.745,
         fp8_prompt: float = 0.73,
@@ -59,13 +63,13 @@ class Served(Measured):
     ) -> None:
         """Times in seconds, the rest are factors and shares."""
         check_shares(experts_in_use)
-        check_times(layer_overhead, expert_overhead, sequence_overhead, fp8_overhead)
+        check_times(layer_overhead, expert_overhead, sequence_overhead, fp8_overhead, unsplit_token)
         eight_bit = layout.dtype.startswith("fp8")
         self._prompt_kernel = prompt_kernel * (fp8_prompt if eight_bit else 1)
         self._decode_kernel = fp8_decode if eight_bit else 1.0
         self._mixed_kernel, self._tail = mixed_kernel, 1.0 if eight_bit else tail
         self._reach = reach(layout, experts_in_use)
-        self._captured = captured
+        self._captured, self._largest = captured, max(captured, default=0)
         super().__init__(
             in_bf16(layout) if eight_bit else layout,
             gpu,
@@ -80,6 +84,8 @@ class Served(Measured):
         self._step = ceil(PICOSECONDS * (layers * overhead + routed * expert_overhead))
         self._sequence = ceil(PICOSECONDS * sequence_overhead)
         self._heads = split_heads(layout)
+        slower = self.timed.bf16_flops / gpu.bf16_flops * (fp8_prompt if eight_bit else 1)
+        self._unsplit = unsplit(layout, slower * unsplit_token)
         self._processors = processors(self.profile)
         self._scaled: dict[tuple[int, int], Curve] = {}
         self._known: dict[tuple[int, int], int] = {}
@@ -89,11 +95,25 @@ class Served(Measured):
         """Picoseconds of ``steps`` iterations in a row: exactly the sum of the single ones."""
         decodes, _, prefills, new, _, _, sampled, *_ = shape
         total = steps * self._fixed(decodes, prefills, new, sampled)
+        if new and decodes:
+            return total + sum(self._mixed_attention(grown(shape, i)) for i in range(steps))
         if new:
             total += self._prompt_attention(shape, steps)
         if decodes:
             total += self._decode_attention(shape, steps)
         return total
+
+    def _mixed_attention(self, shape: BatchShape) -> int:
+        """Prompts and decodes in one kernel, which ends when all work is done and the longest is read."""
+        shared = self._prompt_attention(shape, 1) + self._decode_attention(shape, 1)
+        tokens = shape.decodes + shape.prefill_tokens
+        if tokens <= self._largest:
+            return shared
+        ratio = longest(shape.decodes, spread_of(shape)[0])
+        context = round(ratio * shape.context_tokens / shape.decodes)
+        return max(
+            shared, sum(time * round(min(context, far)) for far, time in self._unsplit.items())
+        )
 
     def _fixed(self, decodes: int, prefills: int, new: int, sampled: int) -> int:
         """What does not depend on any context."""
@@ -175,11 +195,16 @@ def no_faster(found: Estimate, least: float) -> Estimate:
 
 
 def grown(shape: BatchShape, steps: int) -> BatchShape:
-    """The decodes of a batch after some steps."""
+    """A batch after some steps."""
+    if not steps:
+        return shape
     decodes, context, squares = shape.decodes, shape.context_tokens, shape.context_squares
+    new = shape.prefill_tokens if shape.prefills == 1 else 0
     return shape._replace(
         context_tokens=context + steps * decodes,
         context_squares=squares + steps * (2 * context + steps * decodes),
+        prefill_context=shape.prefill_context + steps * new,
+        prefill_pairs=shape.prefill_pairs + steps * new * new,
     )
 
 
@@ -193,8 +218,23 @@ def in_bf16(layout: KVLayout) -> KVLayout:
 def split_heads(layout: KVLayout) -> int:
     """KV heads on a GPU of the layers whose attention is split by context; 0 for latent attention."""
     kinds = [layer.attention for layer in layout.model.layers if layer.attention is not None]
-    heads = [one.kv_heads for one in kinds if one.kind not in ("latent", "compressed")]
+    heads = [one.kv_heads for one in kinds if one.kind not in MLA]
     return max(1, heads[0] // layout.tensor_parallel) if heads else 0
+
+
+def unsplit(layout: KVLayout, token: float) -> dict[float, int]:
+    """By how far layers look back, picoseconds in which one multiprocessor reads a token of context.
+
+    ``token``: seconds that a head of 128 numbers takes. None for latent attention.
+    """
+    found: dict[float, int] = {}
+    for layer, count in layout.model.groups.items():
+        if layer.attention is not None and layer.attention.kind not in MLA:
+            stream = layer.attention.streams[0]
+            far = min(stream.window or inf, stream.reach or inf)
+            time = ceil(PICOSECONDS * count * token * layer.attention.head_dim / 128)
+            found[far] = found.get(far, 0) + time
+    return found
 
 
 def processors(profile: Profile) -> int:

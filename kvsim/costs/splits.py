@@ -8,7 +8,7 @@ a second round. The last to end decides. (``prepare_varlen_num_blocks`` of its `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from heapq import heapreplace
 from math import ceil, isqrt, log1p, sqrt
@@ -33,17 +33,27 @@ def imbalance(sequences: int, heads: int, spread: int, processors: int) -> float
 
     ``sequences`` times ``heads`` KV heads, whose contexts vary as ``SPREADS[spread]`` to the next says.
     """
+    return fmean(busiest(one, heads, processors) for one in batches(sequences, spread))
+
+
+@cache
+def longest(sequences: int, spread: int) -> float:
+    """The longest of as many contexts that vary so, over their mean."""
+    return fmean(max(one) / fmean(one) for one in batches(sequences, spread))
+
+
+def batches(sequences: int, spread: int) -> Iterator[list[float]]:
+    """Random contexts, relative to their mean."""
     if sequences > FINE:
         sequences = COARSE * round(sequences / COARSE)
     if sequences == 1 or not spread:
-        return busiest([1.0] * sequences, heads, processors)
+        yield [1.0] * sequences
+        return
     low, high = SPREADS[spread], SPREADS[min(spread + 1, len(SPREADS) - 1)]
-    draw, found = Random(sequences), []
-    draws = max(FEWEST_DRAWS, DRAWS // sequences)
+    draw, draws = Random(sequences), max(FEWEST_DRAWS, DRAWS // sequences)
     for i in range(draws):
         variation = (low + (high - low) * (i + 0.5) / draws) / 100
-        found.append(busiest(lengths(sequences, variation, draw), heads, processors))
-    return fmean(found)
+        yield lengths(sequences, variation, draw)
 
 
 def busiest(contexts: Sequence[float], heads: int, processors: int) -> float:
