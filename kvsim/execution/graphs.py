@@ -30,14 +30,6 @@ MIXTURES = ((1,), (16,), (17,), (1, 1), (16, 16), (17, 16), (1,) * 16, (2, *(1,)
 """Chunks for which whatever a step that is not captured needs is compiled ahead."""
 
 
-class Graph(NamedTuple):
-    """A captured step and where it leaves its results."""
-
-    graph: torch.cuda.CUDAGraph
-    outputs: Tensor
-    sampled: Tensor
-
-
 class Staged:
     """Whole numbers for the device: pinned memory of the host, and what it is copied to.
 
@@ -49,9 +41,18 @@ class Staged:
         self.here = self._pinned.numpy()
         self.there = torch.zeros(count, dtype=torch.int64, device=device)
 
-    def send(self, count: int) -> None:
-        """Copy the first ``count`` of them."""
-        self.there[:count].copy_(self._pinned[:count], non_blocking=True)
+    def send(self) -> None:
+        """Copy them."""
+        self.there.copy_(self._pinned, non_blocking=True)
+
+
+class Graph(NamedTuple):
+    """A captured step, what it reads and where it leaves its results."""
+
+    staged: Staged
+    graph: torch.cuda.CUDAGraph
+    outputs: Tensor
+    sampled: Tensor
 
 
 class GraphedEngine(Engine):
@@ -68,12 +69,9 @@ class GraphedEngine(Engine):
         self._pool = torch.cuda.graph_pool_handle()
         self._sizes = sorted(sizes(most))
         self._compile()
-        self._rows = Staged(self._sizes[-1] + words(self._sizes[-1]), self.device)
         self._decodes = {size: self._captured_decode(size) for size in reversed(self._sizes)}
         rooms = [room for room in DECODES if room < most] + [most]
         self._room = sorted(set(rooms))
-        largest = Size(self._room[-1], PROMPTS, TOKENS[-1])
-        self._packed = Staged(sum(largest.parts), self.device)
         self._mixed = {
             size: self._captured_mixed(size)
             for size in (Size(d, PROMPTS, t) for d in self._room for t in TOKENS)
@@ -97,43 +95,43 @@ class GraphedEngine(Engine):
         self.seats.lengths[self.seats.nobody] = 0
 
     def _captured_decode(self, size: int) -> Graph:
-        rows, changes = self._rows.there[:size], self._rows.there[size : size + words(size)]
-        self._show([], size)
+        staged = Staged(size + words(size), self.device)
+        rows, changes = staged.there[:size], staged.there[size:]
+        self._show(staged, [], size)
 
         def step() -> tuple[Tensor, Tensor]:
             self.seats.write(changes, size)
             return self.decode_step(rows)
 
-        return self._captured(step)
+        return self._captured(staged, step)
 
-    def _show(self, rows: list[int], size: int) -> None:
+    def _show(self, staged: Staged, rows: list[int], size: int) -> None:
         """Tell the device who decodes, and what has changed in all tables."""
         if self.seats.changed > size:
             self.seats.settle()
-        here, end = self._rows.here, size + words(size)
-        here[: len(rows)], here[len(rows) : size] = rows, self.seats.nobody
-        self.seats.pack(here[size:end], size)
+        staged.here[:size] = rows + [self.seats.nobody] * (size - len(rows))
+        self.seats.pack(staged.here[size:], size)
         self.seats.forget()
-        self._rows.send(end)
+        staged.send()
 
     def _captured_mixed(self, size: Size) -> Graph:
         nobody = self.seats.nobody
-        packed = placed([], nobodies((1,), nobody), size, self.text, nobody)
-        self._packed.here[: len(packed)] = packed
-        self._packed.send(len(packed))
-        places = Places.of(self._packed.there[: len(packed)], size)
-        graph = self._captured(lambda: self.mixed_step(places, 1))
+        staged = Staged(sum(size.parts), self.device)
+        staged.here[:] = placed([], nobodies((1,), nobody), size, self.text, nobody)
+        staged.send()
+        places = Places.of(staged.there, size)
+        graph = self._captured(staged, lambda: self.mixed_step(places, 1))
         self._forget_nobody()
         return graph
 
-    def _captured(self, step: Callable[[], tuple[Tensor, Tensor]]) -> Graph:
+    def _captured(self, staged: Staged, step: Callable[[], tuple[Tensor, Tensor]]) -> Graph:
         step()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.decoder.random)
         with torch.cuda.graph(graph, pool=self._pool):
             outputs, sampled = step()
-        return Graph(graph, outputs, sampled)
+        return Graph(staged, graph, outputs, sampled)
 
     def _replay(self, step: Graph, rows: list[int]) -> Drawn:
         self._first.record()
@@ -144,8 +142,9 @@ class GraphedEngine(Engine):
     def decode(self, rows: list[int]) -> Drawn:
         """Replay the smallest graph that holds the batch."""
         size = self._sizes[bisect_left(self._sizes, len(rows))]
-        self._show(rows, size)
-        return self._replay(self._decodes[size], list(range(len(rows))))
+        step = self._decodes[size]
+        self._show(step.staged, rows, size)
+        return self._replay(step, list(range(len(rows))))
 
     def mixed(self, rows: list[int], chunks: list[Chunk]) -> Drawn:
         """Replay the smallest graph that holds the batch; without one, launch kernel by kernel."""
@@ -156,10 +155,10 @@ class GraphedEngine(Engine):
             self._last.record()
             return drawn
         self.seats.settle()
-        packed = placed(rows, chunks, size, self.text, self.seats.nobody)
-        self._packed.here[: len(packed)] = packed
-        self._packed.send(len(packed))
-        return self._replay(self._mixed[size], drawn_rows(rows, chunks, size))
+        step = self._mixed[size]
+        step.staged.here[:] = placed(rows, chunks, size, self.text, self.seats.nobody)
+        step.staged.send()
+        return self._replay(step, drawn_rows(rows, chunks, size))
 
     def _size(self, rows: list[int], chunks: list[Chunk]) -> Size | None:
         """The captured size that holds a batch, if there is one."""

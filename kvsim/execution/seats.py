@@ -106,9 +106,9 @@ class Seats:
 
     def pack(self, into: NDArray[np.int64], room: int) -> None:
         """Put what was noted, padded to ``room`` entries with nobody's, into an array of :func:`words`."""
-        count, entries = self.changed, into[room:].view(np.int32)
-        into[:count], into[count:room] = self._places, self.nobody * self._width
-        entries[:count], entries[count:] = self._entries, self._nowhere
+        spare = room - self.changed
+        into[:room] = self._places + [self.nobody * self._width] * spare
+        into[room:].view(np.int32)[:room] = self._entries + [self._nowhere] * spare
 
     def forget(self) -> None:
         """What was noted is written, or on its way."""

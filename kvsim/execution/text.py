@@ -68,7 +68,7 @@ class Text:
 
     def _prompt(self, sequence: Sequence, start: int, stop: int) -> Tokens:
         request, at = sequence.request, np.arange(start, max(start, stop), dtype=np.uint64)
-        names = mixed(np.uint64(request.row) ^ ALONE) ^ at
+        names = mixed(np.array([request.row], np.uint64) ^ ALONE) ^ at
         if request.hash_ids:
             first, skipped = divmod(start, request.hash_block)
             ids = np.asarray(request.hash_ids, np.uint64)[first : -(-stop // request.hash_block)]
@@ -78,10 +78,9 @@ class Text:
         return (mixed(names) % self._vocab).astype(np.int64)
 
 
-def mixed(values: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:
+def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Scatter 64-bit numbers evenly (SplitMix64; Steele, Lea and Flood, OOPSLA 2014)."""
-    with np.errstate(over="ignore"):
-        x = np.asarray(values, np.uint64) + np.uint64(0x9E37_79B9_7F4A_7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58_476D_1CE4_E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D0_49BB_1331_11EB)
-        return x ^ (x >> np.uint64(31))
+    x = values + np.uint64(0x9E37_79B9_7F4A_7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58_476D_1CE4_E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D0_49BB_1331_11EB)
+    return x ^ (x >> np.uint64(31))

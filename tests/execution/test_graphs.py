@@ -18,7 +18,7 @@ from tiny import SEQUENCES, TOKENS, scenario, verified, written  # noqa: E402
 from kvsim.compose import simulate  # noqa: E402
 from kvsim.execution import assembly, graphs  # noqa: E402
 from kvsim.execution.assembly import DEVICES  # noqa: E402
-from kvsim.execution.graphs import Graph, GraphedEngine  # noqa: E402
+from kvsim.execution.graphs import Graph, GraphedEngine, Staged  # noqa: E402
 from kvsim.execution.operators import References  # noqa: E402
 
 Step = Callable[[], tuple[Any, Any]]
@@ -27,7 +27,7 @@ Step = Callable[[], tuple[Any, Any]]
 class Rerun(GraphedEngine):
     """Runs a step again, on what its memory holds by then, where a GPU would replay its graph."""
 
-    def _captured(self, step: Step) -> Graph:
+    def _captured(self, staged: Staged, step: Step) -> Graph:
         found = step()
 
         def replay() -> None:
@@ -35,7 +35,7 @@ class Rerun(GraphedEngine):
                 kept.copy_(new)
 
         graph: Any = SimpleNamespace(replay=replay)
-        return Graph(graph, *found)
+        return Graph(staged, graph, *found)
 
 
 class Padded(References):
@@ -87,9 +87,9 @@ def test_tables_that_changed_more_than_a_step_takes_along_are_written_before_it(
     beyond: list[int] = []
     show = GraphedEngine._show
 
-    def noted(engine: GraphedEngine, rows: list[int], size: int) -> None:
+    def noted(engine: GraphedEngine, staged: Staged, rows: list[int], size: int) -> None:
         beyond.append(engine.seats.changed - size)
-        show(engine, rows, size)
+        show(engine, staged, rows, size)
 
     monkeypatch.setattr(GraphedEngine, "_show", noted)
     line = {
