@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from kvsim.execution.bench_report import brief, markdown
-from kvsim.execution.comparison import Setup, calibration, compared
+from kvsim.execution.comparison import Overhead, Setup, calibration, compared
 from kvsim.execution.paging import attention, copies, swaps
 from kvsim.execution.verification import RECOMPUTED, SWAPPED, verifications, workload
 
@@ -84,8 +84,8 @@ def allocators(setup: Setup, folder: Path) -> Part:
         print(f"{time.perf_counter() - began:6.1f} s  {line}", flush=True)
 
     found = calibration(setup, folder)
-    log(f"overhead {found['overhead'] * 1e3:.3f} ms an iteration; {found['residuals']}")
-    rows = [*compared(setup, found["overhead"], folder, log)]
+    log(f"overhead, s: {found['overhead']}; {found['residuals']}")
+    rows = [*compared(setup, Overhead(**found["overhead"]), folder, log)]
     return {"setup": asdict(setup), "calibration": found, "rows": rows}
 
 

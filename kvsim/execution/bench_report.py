@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -75,17 +75,27 @@ def setting(report: Row) -> str:
         f"shared tokens + {setup['prompt']}, answers {setup['output']}; pool of {setup['blocks']:,} "
         f"blocks of 16, at most {setup['max_num_seqs']} sequences of {setup['max_model_len']:,} tokens, "
         f"2,048 tokens an iteration. The simulation takes its times from the shipped profile "
-        f"(`--cost-model hosted`) and one constant. {overhead(found)}"
+        f"(`--cost-model hosted`) and what an iteration takes beyond its operators. {overhead(found)}"
     )
 
 
 def overhead(found: Row) -> str:
-    """The constant, in words."""
+    """The host's constants, in words."""
     return (
-        f"The constant is {found['overhead'] * 1e3:.3f} ms that an iteration takes beyond its operators: "
-        f"the median decode iteration of a run of another seed ({found['iterations']:,} iterations, "
-        f"{found['seconds']:.1f} s). {found['host'] * 1e3:.3f} ms of it the device waited for the host; "
-        "the rest lies between kernels."
+        f"{constants(found['overhead'])} of a run of another seed ({found['iterations']:,} iterations, "
+        f"{found['seconds']:.1f} s). In the mean the device waited {found['host'] * 1e3:.3f} ms of an "
+        "iteration for the host; the rest lies between kernels."
+    )
+
+
+def constants(told: float | Mapping[str, float]) -> str:
+    """What the simulation was told: one number in parts that were measured before there were two."""
+    if isinstance(told, float):
+        return f"That is {told * 1e3:.3f} ms, the median decode iteration"
+    host, each = told["host"] * 1e3, told["host_per_sequence"] * 1e6
+    return (
+        f"That is {host:.3f} ms, and {each:.2f} µs for each running sequence: a line through the decode "
+        "iterations"
     )
 
 

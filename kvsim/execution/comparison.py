@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from kvsim.compose import deploy, simulate, trace_options
 from kvsim.core import PICOSECONDS, BatchShape
@@ -54,6 +56,8 @@ COUNTS = (
     "busy_fraction",
 )
 """What is shown and not judged."""
+WARMING = 24
+"""Requests of the run before the calibrating one, of which nothing is kept: the first of a process is slower."""
 Figures = dict[str, float]
 Log = Callable[[str], None]
 
@@ -106,6 +110,13 @@ class Setup:
         return str(path)
 
 
+class Overhead(NamedTuple):
+    """Seconds that an iteration takes beyond its operators, as :class:`.Hosted` is told."""
+
+    host: float = 0.0
+    host_per_sequence: float = 0.0
+
+
 class Steps(Silent):
     """Keeps every iteration: its shape and its picoseconds."""
 
@@ -120,9 +131,33 @@ class Steps(Silent):
 def calibration(setup: Setup, folder: Path) -> dict[str, Any]:
     """What an iteration takes beyond its operators, and residuals, from a run of its own.
 
-    ``overhead`` is the constant: the median over decode iterations of measured less predicted seconds.
-    ``host`` of it the device was not busy; the rest lies between kernels.
+    ``overhead`` is what the simulation is told; ``host`` seconds of it the device was not busy, in the
+    mean; the rest lies between kernels.
     """
+    served(replace(setup, requests=min(WARMING, setup.requests)), folder)
+    steps, device = served(setup, folder)
+    bare = predictor(setup, Overhead())
+    overhead = overhead_of(
+        [
+            (shape.decodes, (span - bare.time(shape)) / PICOSECONDS)
+            for shape, span in steps.rows
+            if not shape.prefills
+        ]
+    )
+    total = sum(span for _, span in steps.rows) / PICOSECONDS
+    return {
+        "iterations": len(steps.rows),
+        "seconds": total,
+        "device_seconds": device,
+        "host": (total - device) / len(steps.rows) if device is not None else None,
+        "overhead": overhead._asdict(),
+        "residuals": residuals(steps, predictor(setup, overhead)),
+        "by_tokens": by_tokens(steps, bare),
+    }
+
+
+def served(setup: Setup, folder: Path) -> tuple[Steps, float | None]:
+    """Every iteration of a run of the calibrating workload, and the seconds of the device."""
     trace = setup.write(folder / "calibration.jsonl", setup.seed + 1)
     scenario = setup.scenario(executor=setup.executor, cost_model="hosted")
     deployed = deploy(scenario)
@@ -130,19 +165,25 @@ def calibration(setup: Setup, folder: Path) -> dict[str, Any]:
     serve(opened, deployed.replicas, deployed.router, steps)
     assert deployed.execution is not None
     device: Any = deployed.execution.facts()["device_seconds"]
-    bare = predictor(setup, 0.0)
-    gaps = [span - bare.time(shape) for shape, span in steps.rows if not shape.prefills]
-    overhead = median(gaps) / PICOSECONDS
-    total = sum(span for _, span in steps.rows) / PICOSECONDS
-    return {
-        "iterations": len(steps.rows),
-        "seconds": total,
-        "device_seconds": device,
-        "host": (total - device) / len(steps.rows) if device is not None else None,
-        "overhead": overhead,
-        "residuals": residuals(steps, predictor(setup, overhead)),
-        "by_tokens": by_tokens(steps, bare),
-    }
+    return steps, device
+
+
+def overhead_of(gaps: Iterable[tuple[int, float]]) -> Overhead:
+    """A line through seconds by running sequences, neither of its numbers below 0.
+
+    It follows the median of each number of sequences, counted as often as there are iterations, so
+    that pauses do not move it; half of all iterations lie above.
+    """
+    groups: dict[int, list[float]] = {}
+    for sequences, gap in gaps:
+        groups.setdefault(sequences, []).append(gap)
+    slope = 0.0
+    if len(groups) > 1:
+        weights = np.sqrt([len(found) for found in groups.values()])
+        middles = [median(found) for found in groups.values()]
+        slope = max(0.0, float(np.polyfit([*groups], middles, 1, w=weights)[0]))
+    rest = [gap - slope * count for count, found in groups.items() for gap in found]
+    return Overhead(max(0.0, median(rest)), slope)
 
 
 def by_tokens(steps: Steps, bare: Hosted) -> list[Figures]:
@@ -162,13 +203,13 @@ def by_tokens(steps: Steps, bare: Hosted) -> list[Figures]:
     ]
 
 
-def predictor(setup: Setup, overhead: float) -> Hosted:
+def predictor(setup: Setup, overhead: Overhead) -> Hosted:
     """The cost model of the simulated runs."""
     from kvsim.catalog.hardware import load_gpu
     from kvsim.catalog.models import load_model
     from kvsim.layout import KVLayout
 
-    return Hosted(KVLayout(load_model(setup.model)), load_gpu(setup.gpu), host=overhead)
+    return Hosted(KVLayout(load_model(setup.model)), load_gpu(setup.gpu), **overhead._asdict())
 
 
 def residuals(steps: Steps, model: Hosted) -> dict[str, Figures]:
@@ -188,10 +229,10 @@ def residuals(steps: Steps, model: Hosted) -> dict[str, Figures]:
     }
 
 
-def compared(setup: Setup, overhead: float, folder: Path, log: Log) -> Iterator[dict[str, Any]]:
+def compared(setup: Setup, overhead: Overhead, folder: Path, log: Log) -> Iterator[dict[str, Any]]:
     """Both runs of every case, with the error of each metric."""
     trace = setup.write(folder / "workload.jsonl", setup.seed)
-    hosted = {"cost_model": {"name": "hosted", "host": overhead}}
+    hosted = {"cost_model": {"name": "hosted", **overhead._asdict()}}
     for case, given in CASES.items():
         kept = folder / "-".join(re.findall(r"\w+", case))
         executed = run(setup.scenario(executor=setup.executor, **given), trace, kept, "executed")

@@ -16,7 +16,15 @@ from tiny import CONFIG
 
 from kvsim.execution.bench import PARTS
 from kvsim.execution.bench_report import brief, markdown
-from kvsim.execution.comparison import CASES, METRICS, Setup, calibration, compared
+from kvsim.execution.comparison import (
+    CASES,
+    METRICS,
+    Overhead,
+    Setup,
+    calibration,
+    compared,
+    overhead_of,
+)
 from kvsim.execution.verification import verifications, workload
 from kvsim.runs import load_run
 
@@ -41,13 +49,34 @@ def test_allocators_are_executed_and_simulated_and_the_runs_are_kept(
     )
     found = calibration(setup, tmp_path)
     assert found["iterations"] == sum(one["iterations"] for one in found["residuals"].values())
-    rows = list(compared(setup, found["overhead"], tmp_path, log=lambda _: None))
+    overhead = Overhead(**found["overhead"])
+    rows = list(compared(setup, overhead, tmp_path, log=lambda _: None))
     assert [row["case"] for row in rows] == list(CASES)
     for row in rows:
         assert row["executed"]["completed"] == row["simulated"]["completed"] == 3
         assert METRICS[0] in row["errors"]
     run = load_run(tmp_path / "paged-executed")
     assert run.summary["cost_model"] == "executed on cpu"
+
+
+def test_overhead_is_a_line_through_medians_that_pauses_do_not_move() -> None:
+    gaps = [(count, 300e-6 + 5e-6 * count) for count in (1, 4, 20, 21) for _ in range(5)]
+    pauses = [(4, 0.1), (21, 0.2)]
+    assert overhead_of([*gaps, *pauses]) == pytest.approx((300e-6, 5e-6))
+
+
+@pytest.mark.parametrize(
+    ("gaps", "wanted"),
+    [
+        ([(8, 3e-4), (8, 5e-4), (8, 4e-4)], (4e-4, 0.0)),
+        ([(1, 6e-4), (9, 2e-4), (9, 4e-4)], (4e-4, 0.0)),
+        ([(10, 1e-4), (20, 4e-4)], (0.0, 3e-5)),
+    ],
+)
+def test_overhead_is_never_less_for_more_sequences_nor_below_zero(
+    gaps: list[tuple[int, float]], wanted: tuple[float, float]
+) -> None:
+    assert overhead_of(gaps) == pytest.approx(wanted)
 
 
 def test_verification_goes_through_everything_that_moves_blocks(tmp_path: Path) -> None:
