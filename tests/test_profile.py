@@ -442,6 +442,27 @@ def test_a_step_is_near_what_its_products_were_timed_at_with_any_number_of_rows(
     assert max(off) < 0.15
 
 
+BEYOND = (16_385, 20_000, 32_768, 100_000, 10**6, 10**9)
+"""Numbers of tokens with which nothing was timed."""
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_more_tokens_than_were_timed_take_as_much_longer_as_they_are_more_work(name: str) -> None:
+    model = MODELS[name]
+    for operator in model.some("token"):
+        curve = model.curve([operator])
+        for tokens in BEYOND:
+            assert curve(tokens) / 1e6 >= model.bound(operator, tokens) * (1 - 1e-9)
+        if operator.table in ("gemm", "moe"):
+            assert curve(32_768) == pytest.approx(2 * curve(16_384), rel=0.15)
+    for operator in (one for one in model.some("prompt") if "indexer" not in one.name):
+        surface = model.prompt_surface([operator])
+        for tokens in BEYOND:
+            assert surface.curve(tokens)(0) / 1e6 >= model.bound(operator, tokens) * (1 - 1e-9)
+        more = operator.demand(32_768, 0).flops / operator.demand(16_384, 0).flops
+        assert surface.curve(32_768)(0) == pytest.approx(more * surface.curve(16_384)(0), rel=0.15)
+
+
 def test_a_part_of_a_tile_of_a_prompt_takes_as_long_as_all_of_it() -> None:
     def attention(new: int) -> float:
         shape = together([(new, 20_000)])

@@ -181,6 +181,7 @@ class Attending(Setting):
         heads, _ = self.heads_of(attention)
         width = flops * self.shards / (4 * attention.heads)
         table = self.profile.table("prefill_attention")
+        most = max(int(one["at"][-1]) for one in self.profile.series("prefill_attention"))
         narrow = self.layout.format.name not in ("bf16", "fp16")
 
         def pairs(new: float, past: float) -> float:
@@ -191,6 +192,9 @@ class Attending(Setting):
             return Demand((back.seen(past) + new) * size, pairs(new, past) * flops)
 
         def estimate(new: float, past: float) -> Estimate:
+            if new > most:  # then time is proportional
+                part = pairs(new, past) / pairs(most, past)
+                return estimate(most, past).scaled(part, "extrapolated")
             equal = (pairs(new, past) - new * (new + 1) / 2) / new
             ways = [
                 table.at((way, "bf16", width, heads, new), max(equal, 0.0)) for way in table.root

@@ -31,6 +31,8 @@ SMALL = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Tokens at which a mixture of experts bends."""
 PAST_TABLES = (262_144, 1_048_576)
 """Contexts beyond every table, so that a window or a bound still bends where it should."""
+MANY = tuple(2**i for i in range(15, 31))
+"""Tokens beyond every table, so that a bound still bends where it should; few of them, far apart."""
 COUNTS = ("m", "tokens", "rows")
 FEW = (256, 2048, 8192, 16384)
 """Counts at which times that follow from bytes alone are looked up."""
@@ -211,7 +213,7 @@ class Measured:
 
     def curve(self, operators: Sequence[Operator]) -> Curve:
         """Time of operators by the one number that they depend on."""
-        knots = {*SMALL}
+        knots = {*SMALL, *MANY}
         for operator in self.some(operators[0].per) if operators else ():
             table = self.profile.table(operator.table)
             knots |= set(table.xs if table.axes[-1] in COUNTS else FEW)
@@ -245,7 +247,7 @@ class Measured:
         """Time of prompt attention by new tokens and past."""
         series = self.profile.series("prefill_attention")
         rows = sorted({int(one["at"][-1]) for one in series})
-        rows += [2 * rows[-1], 4 * rows[-1]]
+        rows += [new for new in MANY if new > rows[-1]]
         columns = sorted(self._bends("prompt") | set(self.profile.table("prefill_attention").xs))
         return Surface(rows, columns, self._rising(operators, rows, columns, self.settled))
 

@@ -101,20 +101,32 @@ class Products:
         """Time of ``[m, k] x [n, k]^T``."""
         shape = (n, k)
         if shape in self._lines:
-            return self._lines[shape].at(m)
+            return self._timed(shape, m)
         if shape not in self._shares:
             if min(len({other[i] for other in self._lines}) for i in range(2)) < 2:
                 raise ConfigError(f"{self._name} products of too few shapes to tell {shape} from")
             self._shares[shape] = exponents(shape, list(self._lines))
         shares = self._shares[shape]
-        found = [self._ratio(share.shape).at(m) for share in shares]
+        lines = [self._ratio(share.shape) for share in shares]
+        found = [line.at(min(m, line.xs[-1])) for line in lines]
         powers = [share.exponent for share in shares]
+        inside = self._surrounded(shape) and m <= max(line.xs[-1] for line in lines)
         return Estimate(
             blend([near.time for near in found], powers),
             blend([near.low for near in found], powers),
             blend([near.high for near in found], powers),
-            "interpolated" if self._surrounded(shape) else "extrapolated",
+            "interpolated" if inside else "extrapolated",
         ).scaled(self._need(n, k, m))
+
+    def _timed(self, shape: Shape, m: float) -> Estimate:
+        """Time of a timed weight; beyond the most rows, as much longer as more is needed."""
+        line = self._lines[shape]
+        most = line.xs[-1]
+        if m <= most:
+            return line.at(m)
+        return line.at(most).scaled(
+            self._need(*shape, m) / self._need(*shape, most), "extrapolated"
+        )
 
     def _ratio(self, shape: Shape) -> Line:
         """Times of a timed weight over what they need."""
