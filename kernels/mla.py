@@ -36,7 +36,7 @@ class Tuning(NamedTuple):
 FEW_HEADS = Tuning(rows=16, tile=64, warps=4, stages=2, occupancy=2)
 MANY_HEADS = Tuning(rows=64, tile=64, warps=8, stages=2, occupancy=1)
 HOPPER = Tuning(rows=64, tile=64, warps=4, stages=2, occupancy=1)
-HOPPER_REGISTERS = {"VALUE_REGS": 160, "LOAD_REGS": 64}
+HOPPER_REGISTERS = {"VALUE_REGS": 160, "LOAD_REGS": 56}
 """Of a thread that sums values and one that copies; one that scores has the rest of 512."""
 
 

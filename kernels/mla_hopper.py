@@ -4,7 +4,8 @@ Tensor cores, exponentials and copies are to work at the same time. A program ta
 warpgroup copies tiles of 64 tokens to shared memory, one computes their scores and weights, and two
 sum the values, half of the dims each. Two tiles fit: while one is scored, the values of the other
 are summed, and whichever half is done is filled again. The weights take the place of the keys' last
-dims, which the scores alone need. Mbarriers, one per tile, say what is full, weighed and empty.
+dims, which the scores alone need, and are handed over in two parts: a tile's first tokens are summed
+while the others' exponentials are computed. Mbarriers say what is full, weighed and empty.
 """
 
 from __future__ import annotations
@@ -19,19 +20,17 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from .mla_shares import segment_of, span_of
+
 STAGES = gl.constexpr(2)
 THREADS = gl.constexpr(128)
 WIDE = gl.constexpr(gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0]))
-LINE = gl.constexpr(gl.BlockedLayout([1], [32], [4], [0]))
 SCORES = gl.constexpr(gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16]))
+PART = gl.constexpr(gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 32, 16]))
 OUT = gl.constexpr(gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 128, 16]))
 TILED = gl.constexpr(gl.NVMMASharedLayout(128, 16, 2))
+NARROW = gl.constexpr(gl.NVMMASharedLayout(64, 16, 2))
 PLAIN = gl.constexpr(gl.SwizzledSharedLayout(1, 1, 1, [0]))
-
-
-@gluon.jit
-def _add(a, b):
-    return a + b
 
 
 @gluon.jit
@@ -48,21 +47,6 @@ def _barriers(number: gl.constexpr, count: gl.constexpr):
     for i in gl.static_range(number):
         mbarrier.init(barriers.index(i), count=count)
     return barriers
-
-
-@gluon.jit
-def _segment(span, seq, TILE: gl.constexpr):
-    """This program's tokens ``[low, high)`` of a sequence, where their last tile starts, and
-    whether they are all that the sequence has. No tokens count as one tile of nothing.
-
-    Worked out from ``seq`` alone: carried from one sequence to the next, such bounds kept their first
-    values in two of the groups (Triton 3.6).
-    """
-    length = gl.load(span[0] + seq)
-    low = gl.where(seq == span[1], span[3], 0)
-    high = gl.where(seq == span[2] - 1, gl.minimum(length, span[4]), length)
-    last = low + (gl.maximum(high - low, 1) - 1) // TILE * TILE
-    return low, high, last, (low == 0) & (high == length)
 
 
 @gluon.jit
@@ -88,7 +72,7 @@ def _load(
     own_heads = memory[10] + gl.arange(0, ROWS, layout=gl.SliceLayout(1, WIDE))
     step = 0
     for seq in range(span[1], span[2]):
-        low, high, last, _whole = _segment(span, seq, TILE)
+        low, high, last, _whole = segment_of(span, seq, TILE)
         seq_table = table + seq * table_stride
         tokens = low + lanes
         block = gl.load(seq_table + tokens // BLOCK_SIZE, mask=tokens < high, other=-1)
@@ -134,17 +118,40 @@ def _score(query, tiles, full, step):
 
 
 @gluon.jit
-def _hand_over(scores, top, factor, weights_into, keep_into, kept, weighed):
+def _parts(scores):
+    """The scores of a tile's first tokens and those of the others."""
+    ROWS: gl.constexpr = scores.shape[0]
+    TILE: gl.constexpr = scores.shape[1]
+    halves = gl.permute(gl.reshape(scores, [ROWS, 2, TILE // 2]), [0, 2, 1])
+    early, late = gl.split(halves)
+    return gl.convert_layout(early, PART), gl.convert_layout(late, PART)
+
+
+@gluon.jit
+def _weights(rope):
+    """Where a tile's weights lie: ``[part, head, token]``, in the place of its keys' last dims."""
+    TILE: gl.constexpr = rope.shape[0]
+    return rope._reinterpret(gl.bfloat16, [2, rope.shape[1], TILE // 2], NARROW)
+
+
+@gluon.jit
+def _hand_over(scores, top, factor, rope, keep_into, kept, weighed, slot):
     """Tell the groups that sum how much of earlier sums to keep, then give them the weights."""
-    new_top = gl.maximum(top, gl.max(scores, 1) * factor)
+    highest = gl.convert_layout(gl.max(scores, 1), gl.SliceLayout(1, PART))
+    new_top = gl.maximum(top, highest * factor)
     keep = gl.exp2(top - new_top)
     keep_into.store(keep)
-    _signal(kept)
-    weights = gl.exp2(scores * factor - new_top[:, None])
-    weights_into.store(weights.to(gl.bfloat16))
+    _signal(kept.index(slot))
+    early, late = _parts(scores)
+    early = gl.exp2(early * factor - new_top[:, None])
+    _weights(rope).index(0).store(early.to(gl.bfloat16))
     fence_async_shared()
-    _signal(weighed)
-    return weights, keep, new_top
+    _signal(weighed[0].index(slot))
+    late = gl.exp2(late * factor - new_top[:, None])
+    _weights(rope).index(1).store(late.to(gl.bfloat16))
+    fence_async_shared()
+    _signal(weighed[1].index(slot))
+    return early, late, keep, new_top
 
 
 @gluon.jit
@@ -156,49 +163,48 @@ def _weigh(
     TILE: gl.constexpr = tiles[0].shape[1]
     ROWS: gl.constexpr = query[0].shape[0]
     keys_at = gl.arange(0, TILE, layout=gl.SliceLayout(0, SCORES))
-    own_heads = first_head + gl.arange(0, ROWS, layout=gl.SliceLayout(1, SCORES))
+    own_heads = first_head + gl.arange(0, ROWS, layout=gl.SliceLayout(1, PART))
     step = 0
     for seq in range(span[1], span[2]):
         segment = seq - span[1]
-        low, high, last, whole = _segment(span, seq, TILE)
-        top = gl.full([ROWS], float("-inf"), gl.float32, layout=gl.SliceLayout(1, SCORES))
-        keep = gl.full([ROWS], 0.0, gl.float32, layout=gl.SliceLayout(1, SCORES))
-        sums = gl.zeros([ROWS, TILE], gl.float32, layout=SCORES)
-        weights = sums
+        low, high, last, whole = segment_of(span, seq, TILE)
+        top = gl.full([ROWS], float("-inf"), gl.float32, layout=gl.SliceLayout(1, PART))
+        keep = gl.full([ROWS], 0.0, gl.float32, layout=gl.SliceLayout(1, PART))
+        total = keep
+        early = gl.zeros([ROWS, TILE // 2], gl.float32, layout=PART)
+        late = early
         mbarrier.wait(query_bars[0], segment & 1)
         for _ in range(low, last, TILE):
             slot = step % STAGES
             scores = _score(query, tiles, full, step)
-            sums = sums * keep[:, None] + weights
-            scores, sums = warpgroup_mma_wait(0, deps=[scores, sums])
-            weights, keep, top = _hand_over(
-                scores, top, factor, tiles[2].index(slot), scalings.index(slot),
-                kept.index(slot), weighed.index(slot),
-            )  # fmt: skip
+            total = total * keep + gl.sum(early + late, 1)
+            scores, total = warpgroup_mma_wait(0, deps=[scores, total])
+            early, late, keep, top = _hand_over(
+                scores, top, factor, tiles[2].index(slot), scalings.index(slot), kept, weighed, slot
+            )
             step += 1
         slot = step % STAGES
         scores = _score(query, tiles, full, step)
-        sums = sums * keep[:, None] + weights
-        scores, sums = warpgroup_mma_wait(0, deps=[scores, sums])
+        total = total * keep + gl.sum(early + late, 1)
+        scores, total = warpgroup_mma_wait(0, deps=[scores, total])
         _signal(query_bars[1])
         scores = gl.where((last + keys_at < high)[None, :], scores, float("-inf"))
-        weights, keep, top = _hand_over(
-            scores, top, factor, tiles[2].index(slot), scalings.index(slot),
-            kept.index(slot), weighed.index(slot),
-        )  # fmt: skip
+        early, late, keep, top = _hand_over(
+            scores, top, factor, tiles[2].index(slot), scalings.index(slot), kept, weighed, slot
+        )
         step += 1
-        weight = gl.sum(sums * keep[:, None] + weights, 1)
+        total = total * keep + gl.sum(early + late, 1)
         rows = gl.where(whole, seq, span[5] + seq).to(gl.int64) * heads + own_heads
         into = gl.where(whole, lse, partial_lse)
-        gl.store(into + rows, top + gl.log2(weight), mask=own_heads < heads)
+        gl.store(into + rows, top + gl.log2(total), mask=own_heads < heads)
         mbarrier.wait(final_bars[1], (segment & 1) ^ 1)
-        scalings.index(STAGES).store(1.0 / weight)
+        scalings.index(STAGES).store(1.0 / total)
         _signal(final_bars[0])
 
 
 @gluon.jit
 def _sum(
-    span, values, weights, scalings, kept, weighed, empty, final_bars, partial, out,
+    span, values, ropes, scalings, kept, weighed, empty, final_bars, partial, out,
     first_head, heads, FIRST: gl.constexpr, RANK: gl.constexpr,
 ):  # fmt: skip
     """Weighted sums of the values' dims from ``FIRST`` on."""
@@ -210,16 +216,20 @@ def _sum(
     step = 0
     for seq in range(span[1], span[2]):
         segment = seq - span[1]
-        low, _high, last, whole = _segment(span, seq, TILE)
+        low, _high, last, whole = segment_of(span, seq, TILE)
         acc = gl.zeros([ROWS, DIMS], gl.float32, layout=OUT)
         for _ in range(low, last + 1, TILE):
             slot = step % STAGES
             phase = step // STAGES & 1
             mbarrier.wait(kept.index(slot), phase)
             acc *= scalings.index(slot).load(gl.SliceLayout(1, OUT))[:, None]
-            mbarrier.wait(weighed.index(slot), phase)
-            fence_async_shared()
-            acc = warpgroup_mma(weights.index(slot), values.index(slot), acc, is_async=True)
+            for part in gl.static_range(2):
+                mbarrier.wait(weighed[part].index(slot), phase)
+                fence_async_shared()
+                tokens = values.index(slot).slice(part * TILE // 2, TILE // 2)
+                acc = warpgroup_mma(
+                    _weights(ropes.index(slot)).index(part), tokens, acc, is_async=True
+                )
             acc = warpgroup_mma_wait(0, deps=[acc])
             _signal(empty.index(slot))
             step += 1
@@ -236,23 +246,6 @@ def _sum(
             gl.store(partial + (rows * RANK)[:, None] + dims[None, :], acc, mask=present)
 
 
-@gluon.jit
-def _span(lengths, batch, part, parts, TILE: gl.constexpr, BATCH: gl.constexpr):
-    """A program's stretch of the line of tiles: first and last sequence, and where in them."""
-    seqs = gl.arange(0, BATCH, layout=LINE)
-    counts = (gl.load(lengths + seqs, mask=seqs < batch, other=0) + TILE - 1) // TILE
-    ends = gl.associative_scan(counts, 0, _add)
-    total = gl.sum(counts, 0)
-    share = (total + parts - 1) // parts
-    begin = gl.minimum(part * share, total)
-    end = gl.minimum(begin + share, total)
-    first_seq = gl.sum((ends <= begin).to(gl.int32), 0)
-    stop_seq = gl.where(begin < end, gl.sum((ends < end).to(gl.int32), 0) + 1, 0)
-    low = (begin - gl.sum(gl.where(seqs < first_seq, counts, 0), 0)) * TILE
-    high = (end - gl.sum(gl.where(seqs < stop_seq - 1, counts, 0), 0)) * TILE
-    return lengths, first_seq, stop_seq, low, high, part
-
-
 @gluon.jit(do_not_specialize=["batch", "parts", "num_blocks", "table_stride"])
 def hopper_kernel(
     q, cache, table, lengths, partial, partial_lse, out, lse,
@@ -265,7 +258,7 @@ def hopper_kernel(
     """As ``kvsim.kernels.mla._mla_kernel``, for bfloat16; whole sequences go straight to ``out``."""
     HALF: gl.constexpr = RANK // 2
     head_tile, part = gl.program_id(0), gl.program_id(1)
-    span = _span(lengths, batch, part, parts, TILE, BATCH)
+    span = span_of(lengths, batch, part, parts, TILE, BATCH)
     query = (
         gl.allocate_shared_memory(gl.bfloat16, [ROWS, HALF], TILED),
         gl.allocate_shared_memory(gl.bfloat16, [ROWS, HALF], TILED),
@@ -279,7 +272,8 @@ def hopper_kernel(
     scalings = gl.allocate_shared_memory(gl.float32, [STAGES + 1, ROWS], PLAIN)
     full = (_barriers(STAGES, THREADS), _barriers(STAGES, THREADS))
     empty = (_barriers(STAGES, 1), _barriers(STAGES, 1))
-    kept, weighed = _barriers(STAGES, 1), _barriers(STAGES, 1)
+    kept = _barriers(STAGES, 1)
+    weighed = (_barriers(STAGES, 1), _barriers(STAGES, 1))
     query_bars = (_barriers(1, THREADS).index(0), _barriers(1, 1).index(0))
     final_bars = (_barriers(1, 1).index(0), _barriers(1, 2).index(0))
     first_head = head_tile * ROWS
