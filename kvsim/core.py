@@ -78,6 +78,7 @@ class Sequence:
     """
 
     __slots__ = (
+        "answer_hit",
         "arrival",
         "cached_tokens",
         "finished",
@@ -115,6 +116,9 @@ class Sequence:
         """Output tokens so far, as of the last join."""
         self.cached_tokens = 0
         """Prompt tokens that hit the prefix cache at the first admission."""
+        self.answer_hit = 0
+        """The same at the admission that led to its first token, what vLLM's clients are told: a prompt
+        that was preempted on its way may hit what it had computed itself."""
         self.recomputed_tokens = 0
         """Tokens whose KV was lost in preemptions, less those that it hit when it came back."""
         self.preemptions = 0
@@ -137,6 +141,8 @@ class Sequence:
             self.cached_tokens = hit
         else:
             self.recomputed_tokens -= hit
+        if not self.generated:
+            self.answer_hit = hit
 
     def preempt(self) -> None:
         """It has lost its KV and waits to be admitted again."""

@@ -23,6 +23,7 @@ from kvsim.simulation.host import HostCosts, Launches
 from kvsim.simulation.pipelined import Pipelined
 from tests.oracles.costs import Crossing
 from tests.oracles.plain_loop import Limits
+from tests.oracles.plain_pipeline import PlainPipeline
 from tests.oracles.replay import Log
 from tests.oracles.workloads import request_lists
 from tests.test_exact_replay import COSTS, fitting, limits, on_boundaries, plain
@@ -122,6 +123,7 @@ HOSTS = st.builds(
         pieces=st.sampled_from([0.0, 0.008]),
         kernels=st.sampled_from([0.0, 0.015, 0.04]),
         largest=st.integers(1, 40),
+        latent=st.sampled_from([0.0, 0.01]),
     ),
 )
 
@@ -135,12 +137,34 @@ def test_leaps_change_nothing_with_two_batches_in_flight(
     if requests and picks:
         requests = on_boundaries(requests, plain(requests, limits, cost)[0].boundaries, picks)
     outcomes = []
-    for leaps in (True, False):
-        pool, log = serve(requests, limits, cost, host, leaps=leaps)
-        assert len(log.seen) == len(requests)
-        assert not pool.held_slots
-        outcomes.append((log.seen, log.iterations, pool.evictions))
+    with pytest.MonkeyPatch.context() as patch:  # sizes at which launches change, for small prompts
+        patch.setattr("kvsim.simulation.latent.FEW", 2)
+        patch.setattr("kvsim.simulation.latent.WORKSPACE", 64)
+        for leaps in (True, False):
+            pool, log = serve(requests, limits, cost, host, leaps=leaps)
+            assert len(log.seen) == len(requests)
+            assert not pool.held_slots
+            outcomes.append((log.seen, log.iterations, pool.evictions))
     assert outcomes[0] == outcomes[1]
+
+
+@settings(max_examples=300, deadline=None)
+@given(request_lists(40, 30), limits(), st.booleans())
+def test_every_request_is_served_preempted_and_hit_as_by_the_plain_pipeline(
+    requests: list[Request], limits: Limits, leaps: bool
+) -> None:
+    requests = [apart(request) for request in fitting(requests, limits)]
+    plain = PlainPipeline(requests, limits, STEP).run()
+    _, log = serve(requests, limits, COST, HostCosts(), leaps=leaps)
+    assert {
+        (s.request.row, s.first_token, s.finished, s.answer_hit, s.preemptions)
+        for s in log.sequences
+    } == {(x.request.row, x.first_token, x.finished, x.cached, x.preemptions) for x in plain}
+
+
+def apart(request: Request) -> Request:
+    """The request a little later, so that nothing arrives as an iteration ends."""
+    return request._replace(arrival=(request.arrival or 0.0) + 1e-6 * (request.row + 1))
 
 
 @pytest.mark.parametrize("sample", ["chat", "agent", "rag"])

@@ -18,7 +18,7 @@ class Outcome(NamedTuple):
     e2e: float
     output: int
     cached: int | None
-    """Prompt tokens that hit; None where that was not recorded."""
+    """Prompt tokens that hit when it was last admitted before its first token; None if not recorded."""
 
     @property
     def tpot(self) -> float:
@@ -98,7 +98,7 @@ class Observed(Silent):
             (sequence.first_token - called) / self._second,
             (sequence.finished - called) / self._second,
             sequence.request.output_tokens,
-            sequence.cached_tokens,
+            sequence.answer_hit,
         )
 
     def rejected(self, request: Request, replica: int, arrival: int, reason: str) -> None:
