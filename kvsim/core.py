@@ -187,6 +187,8 @@ class BatchShape(NamedTuple):
     """Squares of what each decode reads, summed: how unequal they are."""
     prefill_longest: int = 0
     """Tokens in the cache of the prompt that has most; 0 stands for their mean."""
+    prompts: tuple[tuple[int, int], ...] = ()
+    """New and cached tokens of each of several prompts; without, each has their mean."""
 
 
 class Match(NamedTuple):

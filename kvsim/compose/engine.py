@@ -12,6 +12,7 @@ from kvsim.compose.host import link_to_host
 from kvsim.compose.plugins import planned
 from kvsim.compose.setup import Setup
 from kvsim.costs import COST_MODELS
+from kvsim.costs.attending import MLA
 from kvsim.errors import ConfigError
 from kvsim.layout import KVLayout
 from kvsim.protocols import CostModel, Scheduler
@@ -84,10 +85,12 @@ def host_costs(engine: Engine, model: ModelSpec, max_num_seqs: int) -> HostCosts
     """What an engine's processes take beside the GPU to serve a model."""
     layers, cost = len(model.layers), engine.launch
     routed = sum(bool(layer.mlp and layer.mlp.experts) for layer in model.layers)
+    latent = sum(bool(layer.attention and layer.attention.kind in MLA) for layer in model.layers)
     launches = Launches(
         graph=layers * cost["graph"],
-        pieces=layers * cost["pieces"] + routed * cost["pieces_experts"],
+        pieces=layers * cost["pieces"],
         kernels=layers * cost["kernels"] + routed * cost["kernels_experts"],
         largest=min(2 * max_num_seqs, MOST_CAPTURED),
+        latent=latent * cost["latent"],
     )
     return HostCosts(**engine.host, launches=launches)

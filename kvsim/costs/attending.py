@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kvsim.catalog.formats import stream_bytes
 from kvsim.catalog.model import Attention, Stream
 from kvsim.costs.demand import Demand, Operator, Setting, nothing, scaled
-from kvsim.costs.matrices import share
+from kvsim.costs.matrices import latent_dims, share
 from kvsim.costs.operators import Estimate
 from kvsim.costs.skew import skew
 
@@ -181,6 +181,7 @@ class Attending(Setting):
         heads, _ = self.heads_of(attention)
         width = flops * self.shards / (4 * attention.heads)
         table = self.profile.table("prefill_attention")
+        unfolds = attention.kind == "latent" and limit is None
         most = max(int(one["at"][-1]) for one in self.profile.series("prefill_attention"))
         narrow = self.layout.format.name not in ("bf16", "fp16")
 
@@ -191,10 +192,10 @@ class Attending(Setting):
         def demand(new: float, past: float) -> Demand:
             return Demand((back.seen(past) + new) * size, pairs(new, past) * flops)
 
-        def estimate(new: float, past: float) -> Estimate:
+        def attend(new: float, past: float) -> Estimate:
             if new > most:  # then time is proportional
                 part = pairs(new, past) / pairs(most, past)
-                return estimate(most, past).scaled(part, "extrapolated")
+                return attend(most, past).scaled(part, "extrapolated")
             equal = (pairs(new, past) - new * (new + 1) / 2) / new
             ways = [
                 table.at((way, "bf16", width, heads, new), max(equal, 0.0)) for way in table.root
@@ -206,5 +207,23 @@ class Attending(Setting):
             clipped = limit is not None and past + new > limit
             return found.scaled(1.0, "extrapolated") if narrow or clipped else found
 
+        def estimate(new: float, past: float) -> Estimate:
+            found = attend(new, past)
+            return found.then(self.unfolded(attention, past)) if unfolds and past else found
+
         name = back.named("indexer (prompts)" if back.indexer else "prompt attention")
         return Operator(name, "prompt", "prefill_attention", count, estimate, demand)
+
+    def unfolded(self, attention: Attention, past: float) -> Estimate:
+        """Keys and values of a prompt's past, computed from its latents anew for every chunk.
+
+        Latents are gathered from their pages, multiplied, and every head's keys joined with the rotary
+        part, as vLLM and SGLang do it: with more than a few queries that is less work than attention to
+        latents, which are wider. The products write what the attention that was timed reads.
+        """
+        rank, rope, v_dim = latent_dims(attention)
+        heads, _ = self.heads_of(attention)
+        keys = heads * attention.head_dim
+        products = self.products["bf16"].at(heads * (attention.head_dim - rope + v_dim), rank, past)
+        gathered = self.reading(2 * past * (2 * (rank + rope) + 2 * keys))
+        return products.then(gathered).scaled(1.0, "extrapolated")

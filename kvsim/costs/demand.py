@@ -63,11 +63,14 @@ class Setting:
         weight_dtype: str,
         block_size: int,
         heat: float,
+        expert_kernel: str = "",
     ) -> None:
-        """``heat``: how many times longer products of many rows take than they were timed."""
+        """``heat``: how many times longer products of many rows take than they were timed;
+        ``expert_kernel``: which of those timed computes routed experts, the fastest without a name.
+        """
         self.layout, self.model, self.profile = layout, layout.model, profile
         self.shards, self.block_size = layout.tensor_parallel, block_size
-        self.gpu, self.heat = measured_on, heat
+        self.gpu, self.heat, self.expert_kernel = measured_on, heat, expert_kernel
         self.products = {kind: Products(profile, kind) for kind in ("bf16", "fp8")}
         self.linear, self.expert = self.model.stored_as(weight_dtype)
 

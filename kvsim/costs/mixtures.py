@@ -37,7 +37,7 @@ class Mixtures(Setting):
             return expert_demand(mlp.expert / self.shards, mlp, tokens, self.expert)
 
         def estimate(tokens: float, _: float) -> Estimate:
-            found = layer_time(self.profile, nearest, tokens)
+            found = layer_time(self.profile, nearest, tokens, self.expert_kernel)
             if nearest == wanted and weight_bits(self.expert) == 16:
                 return found
             return self.like(found, layer_demand(nearest, tokens), demand(tokens, 0))
@@ -71,10 +71,11 @@ def nearest_layer(profile: Profile, wanted: MoeLayer) -> MoeLayer:
     return min(layers, key=lambda layer: distance(layer, wanted))
 
 
-def layer_time(profile: Profile, layer: MoeLayer, tokens: float) -> Estimate:
-    """Time of a timed layer's experts by the faster of the kernels."""
+def layer_time(profile: Profile, layer: MoeLayer, tokens: float, kernel: str = "") -> Estimate:
+    """Time of a timed layer's experts by one of the kernels; without a name by the fastest."""
     table = profile.table("moe")
-    return min(table.at((way, "bf16", *layer), tokens) for way in table.root)
+    ways = [kernel] if kernel else table.root
+    return min(table.at((way, "bf16", *layer), tokens) for way in ways)
 
 
 def layer_demand(layer: MoeLayer, tokens: float) -> Demand:

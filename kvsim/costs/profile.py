@@ -48,7 +48,8 @@ class Measured:
     host adds to a step is not included. Under ``sustained`` load products of many rows are as slow as
     after seconds without a pause, when the power limit has lowered the clock; under ``brief`` load as
     they were timed. ``weight_dtype`` as of :class:`.roofline.Roofline`;
-    ``block_size`` is that of the KV pages.
+    ``block_size`` is that of the KV pages; routed experts are computed by ``expert_kernel`` (Triton's is
+    ``tiled``, PyTorch's ``grouped``), or by whichever was faster.
 
     Unequal decodes take what they were measured to take longer than equal ones (:mod:`.skew`), by bands
     of their coefficient of variation.
@@ -67,6 +68,7 @@ class Measured:
         weight_dtype: str = "auto",
         block_size: int = 16,
         load: Literal["sustained", "brief"] = "sustained",
+        expert_kernel: Literal["", "tiled", "grouped"] = "",
     ) -> None:
         unlinked(layout, gpu)
         self.profile = profile_for(gpu) if profile == "auto" else load_profile(profile)
@@ -81,6 +83,7 @@ class Measured:
             weight_dtype=weight_dtype,
             block_size=block_size,
             heat=sustained(self.profile) if load == "sustained" else 1.0,
+            expert_kernel=expert_kernel,
         )
         if builder.untimed:
             self.label += f", {' and '.join(builder.untimed)} extrapolated"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import cached_property
-from math import ceil, inf, log
+from math import ceil, inf, log, log2
 
 from kvsim.catalog.hardware import Gpu
+from kvsim.catalog.model import Mlp
 from kvsim.core import PICOSECONDS, BatchShape
 from kvsim.costs.attending import MLA
 from kvsim.costs.curves import Curve
 from kvsim.costs.demand import MICRO, Operator
+from kvsim.costs.latents import LatentKernel
 from kvsim.costs.operators import Estimate, Profile
 from kvsim.costs.profile import Measured
 from kvsim.costs.roofline import check_shares, check_times, peak_flops
@@ -36,8 +38,11 @@ class Served(Measured):
     the busiest multiprocessor has to do beyond the others adds to decode attention (:mod:`.splits`): it
     then has more of the memory's bandwidth. Over fp8 KV decodes take ``fp8_decode`` times what they take over bf16, bound by the
     multiprocessors, so that all of it adds; prompts ``fp8_prompt`` times; queries are quantised in
-    ``fp8_overhead`` seconds a layer. ``experts_in_use`` bounds the share of experts that a batch reaches
-    (random weights route nearly all tokens to the same few).
+    ``fp8_overhead`` seconds a layer. Decodes of latent attention take ``latent_start`` seconds a layer,
+    and read and compute at the shares ``latent_reading`` and ``latent_computing`` of what the GPU can
+    (:mod:`.latents`). Each time the tokens of a batch double they reach ``expert_growth`` times the
+    experts of one token more (random weights route most tokens to the same few); without it, all
+    choose evenly.
     """
 
     def __init__(
@@ -58,17 +63,21 @@ class Served(Measured):
         fp8_decode: float = 0.745,
         fp8_prompt: float = 0.73,
         fp8_overhead: float = 2.4e-6,
-        experts_in_use: float = 1.0,
+        latent_start: float = 17e-6,
+        latent_reading: float = 0.86,
+        latent_computing: float = 0.6,
+        expert_growth: float | None = None,
         captured: tuple[int, ...] = CAPTURED,
     ) -> None:
         """Times in seconds, the rest are factors and shares."""
-        check_shares(experts_in_use)
+        check_shares(latent_reading, latent_computing)
         check_times(layer_overhead, expert_overhead, sequence_overhead, fp8_overhead, unsplit_token)
         eight_bit = layout.dtype.startswith("fp8")
         self._prompt_kernel = prompt_kernel * (fp8_prompt if eight_bit else 1)
         self._decode_kernel = fp8_decode if eight_bit else 1.0
         self._mixed_kernel, self._tail = mixed_kernel, 1.0 if eight_bit else tail
-        self._reach = reach(layout, experts_in_use)
+        self._latents = LatentKernel(latent_start, latent_reading, latent_computing)
+        self._routed, self._growth = routed_mlp(layout), expert_growth
         self._captured, self._largest = captured, max(captured, default=0)
         super().__init__(
             in_bf16(layout) if eight_bit else layout,
@@ -77,6 +86,7 @@ class Served(Measured):
             weight_dtype=weight_dtype,
             block_size=block_size,
             load="brief",
+            expert_kernel="tiled",
         )
         layers = len(layout.model.layers)
         overhead = layer_overhead + (fp8_overhead if eight_bit else 0)
@@ -151,22 +161,48 @@ class Served(Measured):
         return curve
 
     def _slowdown(self, decodes: int, place: int) -> float:
+        if not self._heads:
+            return 1.0  # latent attention of decodes is a call of its own, cut as ever
         if place < 0:
             return self._mixed_kernel
-        if not self._heads:
-            return 1.0
         uneven = imbalance(decodes, self._heads, place, self._processors)
         return 1 + self._tail * max(0.0, uneven - MARGIN)
 
     def settled(self, operator: Operator, x: float, y: float = 0.0) -> Estimate:
         """Microseconds of all runs of an operator with the engine's kernels."""
-        routed = operator.table == "moe"
-        found = super().settled(operator, min(x, self._reach) if routed else x, y)
+        if operator.table == "moe":
+            return self._experts(operator, x)
+        found = super().settled(operator, x, y)
+        if operator.table == "mla_decode":
+            one, demand = found.scaled(1 / operator.runs), operator.demand(x, y)
+            ours = self._latents.instead(one, demand, x, self.gpu, processors(self.profile))
+            return ours.scaled(operator.runs)
         if operator.per == "prompt":
             return found.scaled(self._prompt_kernel)
-        if routed or operator.table == "gemm":
+        if operator.table == "gemm":
             return no_faster(found, self._sustained(operator, x))
         return found
+
+    def _experts(self, operator: Operator, tokens: float) -> Estimate:
+        """Routed experts: those that the tokens reach are read, and all tokens are computed.
+
+        Many tokens on few experts are computed at the rate of the largest batch that was timed, whose
+        tiles are full.
+        """
+        found = super().settled(operator, self._as_if_even(tokens))
+        least = self._sustained(operator, tokens)
+        if self._growth is not None:
+            most = self.profile.table("moe").xs[-1]
+            least = max(least, super().settled(operator, most).time * tokens / most)
+        return no_faster(found, least)
+
+    def _as_if_even(self, tokens: float) -> float:
+        """Tokens that would reach as many experts if each chose evenly."""
+        if self._growth is None or self._routed is None or tokens <= 1:
+            return tokens
+        experts, top_k = self._routed.experts, self._routed.top_k
+        share = top_k * (1 + self._growth * log2(tokens)) / experts
+        return min(tokens, log(1 - share) / log(1 - top_k / experts)) if share < 1 else tokens
 
     def _sustained(self, operator: Operator, x: float) -> float:
         """Microseconds of its arithmetic at the rate that the power limit allows for long.
@@ -242,9 +278,7 @@ def processors(profile: Profile) -> int:
     return int(profile.runs[0]["multiprocessors"])
 
 
-def reach(layout: KVLayout, in_use: float) -> float:
-    """Tokens that, choosing evenly, reach a share of the routed experts."""
-    routed = [layer.mlp for layer in layout.model.layers if layer.mlp and layer.mlp.experts]
-    if not routed or in_use >= 1:
-        return inf
-    return log(1 - in_use) / log(1 - routed[0].top_k / routed[0].experts)
+def routed_mlp(layout: KVLayout) -> Mlp | None:
+    """The first mixture of experts of a model."""
+    mixtures = (layer.mlp for layer in layout.model.layers if layer.mlp and layer.mlp.experts)
+    return next(mixtures, None)

@@ -41,6 +41,7 @@ class Running:
         """An iteration in which all decode, beside so many new tokens of each prompt."""
         decodes = sampled = self.decodes
         count = tokens = context = pairs = longest = 0
+        each: list[tuple[int, int]] = []
         for sequence, new in prompts:
             cached = sequence.num_computed
             if cached > longest:
@@ -50,8 +51,12 @@ class Running:
             context += cached
             pairs += new * cached + new * (new + 1) // 2
             sampled += cached + new == sequence.num_tokens
+            each.append((new, cached))
         reads, squares = self.context_tokens, self.context_squares
-        return BatchShape(decodes, reads, count, tokens, context, pairs, sampled, squares, longest)
+        several = tuple(each) if count > 1 else ()
+        return BatchShape(
+            decodes, reads, count, tokens, context, pairs, sampled, squares, longest, several
+        )
 
     def computed(self, sequence: Sequence) -> int:
         """Tokens of a decoding sequence whose KV exists."""

@@ -6,6 +6,7 @@ from math import exp
 from typing import NamedTuple
 
 from kvsim.core import PICOSECONDS, BatchShape, picoseconds
+from kvsim.simulation.latent import latent_parts
 
 
 class Launches(NamedTuple):
@@ -22,12 +23,16 @@ class Launches(NamedTuple):
     """One kernel after another. The GPU runs the first while the core launches the others."""
     largest: int = 256
     """Tokens for which graphs are captured."""
+    latent: float = 0.0
+    """More for each part of latent attention, which is never in a graph of pieces (:mod:`.latent`)."""
 
     def time(self, shape: BatchShape) -> int:
         """Picoseconds to launch a batch."""
-        if shape.decodes + shape.prefill_tokens > self.largest:
-            return picoseconds(self.kernels)
-        return picoseconds(self.pieces if shape.prefills else self.graph)
+        large = shape.decodes + shape.prefill_tokens > self.largest
+        if not large and not shape.prefills:
+            return picoseconds(self.graph)
+        parts = latent_parts(shape) if self.latent else 0
+        return picoseconds((self.kernels if large else self.pieces) + parts * self.latent)
 
     def heavy(self, shape: BatchShape) -> bool:
         """Whether a batch is one that heats the GPU: prompts, more than any graph covers."""

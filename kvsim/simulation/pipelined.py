@@ -201,9 +201,14 @@ class Pipelined(Replica):
             self._prefetch(now)
 
     def _launch_bound(self, flight: Flight) -> bool:
-        """Whether launching an iteration takes longer than the GPU takes for the one before it."""
-        shape = flight.batch.shape
-        return self._host.launches.time(shape) > self._cost_model.time(shape, 1)
+        """Whether launching an iteration may take longer than the GPU takes for the one before it.
+
+        The last of a leap's takes longest to launch: its prompt has most behind it.
+        """
+        shape, more = flight.batch.shape, flight.steps - 1
+        past = shape.prefill_context + more * shape.prefill_tokens
+        last = shape._replace(prefill_context=past)
+        return self._host.launches.time(last) > self._cost_model.time(shape, 1)
 
     def _launched(self, _: Event, *, least: int = 0) -> None:
         self._prefetch(self._env.now, least)

@@ -30,7 +30,7 @@ class Engine(NamedTuple):
     step_doubt: float
     """Relative error of step times that was seen on runs which nothing was fitted to."""
     step_doubt_experts: float
-    """The same of models with routed experts, whose constants were set by hand."""
+    """The same of models with routed experts, of runs that their constants were fitted to."""
 
 
 def engine_names() -> list[str]:
