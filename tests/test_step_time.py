@@ -138,6 +138,8 @@ def test_what_no_kernel_was_timed_with_is_not_called_measured(
         ("llama-3-8b", ["--decode", "128x4096"], "mlp in", "measured"),
         ("llama-3-8b", ["--decode", "512x4096"], "mlp in", "interpolated"),
         ("gemma-3-27b", ["--prefill", "512x4096"], "prompt attention (last 1024)", "extrapolated"),
+        ("gemma-3-27b", ["--decode", "8x4096"], "decode attention (last 1024)", "extrapolated"),
+        ("gpt-oss-120b", ["--decode", "8x128"], "decode attention (last 128)", "measured"),
         ("deepseek-v3.2", ["--decode", "400x100000"], "indexer", "extrapolated"),
     ],
 )

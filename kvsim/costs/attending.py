@@ -117,12 +117,17 @@ class Attending(Setting):
         def demand(batch: float, context: float) -> Demand:
             return Demand(batch * seen(context) * size, batch * seen(context) * flops)
 
+        def estimate(batch: float, context: float) -> Estimate:
+            found = times(batch, seen(context) / stride)
+            clipped = back.limit is not None and context > back.limit  # all was seen when timed
+            return found.scaled(1.0, "extrapolated") if clipped else found
+
         return Operator(
             back.named("indexer" if back.indexer else name),
             "decode",
             table,
             count,
-            lambda batch, context: times(batch, seen(context) / stride),
+            estimate,
             demand,
             self.unequal(back.attention, table if back.limit is None and not back.indexer else ""),
         )
