@@ -114,7 +114,6 @@ BAD_ENGINES: list[tuple[Recording, str]] = [
     ({"num_gpu_blocks": 20}, r"request \d+: .* exceed the KV pool .*, yet the engine has served"),
 ]
 BAD_TABLES: list[tuple[Recording, str]] = [
-    ({"iterations": []}, "iterations is missing or empty"),
     ({"iterations": [None]}, r"iterations\[0\] is None; accepted: numbers"),
     ({"iterations": [[0.1, 1, 0, None]]}, r"iterations\[0\] is .*; accepted: numbers"),
     ({"iteration_fields": ["t", "waiting"]}, "iteration_fields are others; accepted: t, running"),
@@ -151,6 +150,45 @@ def test_what_was_not_recorded_is_not_compared(code8: Recording, tmp_path: Path)
     found = validated(code8, tmp_path).metrics
     assert everything.keys() - found.keys() == {"cached_tokens", "itl_p50", "itl_p99"}
     assert found["ttft_mean"] == everything["ttft_mean"]
+
+
+@pytest.fixture
+def logged(code8: Recording) -> Recording:
+    """The same without what clients saw after the last iteration of the extract."""
+    last = code8["iterations"][-1][0]
+    for request in code8["requests"]:
+        if request["submit"] + request["e2e"] > last:
+            request.update(ttft=None, e2e=None, token_times=None)
+    return code8
+
+
+OF_A_LOG = {"iterations", "preemptions", "peak_kv_usage", "mean_kv_usage"}
+
+
+@pytest.mark.parametrize("iterations", [None, []])
+def test_a_run_whose_iterations_were_not_logged_is_compared_by_its_requests(
+    logged: Recording, tmp_path: Path, iterations: object
+) -> None:
+    everything = validated(logged, tmp_path).metrics
+    logged["iterations"] = iterations
+    found = validated(logged, tmp_path).metrics
+    assert everything.keys() - found.keys() == OF_A_LOG
+    assert found["ttft_mean"] == everything["ttft_mean"]
+    served, page = str(GOLDEN / "workloads" / "code8.jsonl.gz"), tmp_path / "page.html"
+    arguments = ["validate", str(tmp_path / "x.json"), "--workload", served]
+    assert run_kvsim([*arguments, "--report", str(page)]) == 0
+    assert page.is_file()
+
+
+def test_a_log_that_ends_before_its_run_says_nothing_of_the_whole(
+    logged: Recording, tmp_path: Path
+) -> None:
+    everything = validated(logged, tmp_path)
+    logged["iterations"] = logged["iterations"][:200]
+    found = validated(logged, tmp_path)
+    assert everything.metrics.keys() - found.metrics.keys() == OF_A_LOG
+    assert found.rows == 200  # what is there can still be held against the rules
+    assert 0 < len(found.steps) < len(everything.steps)
 
 
 def test_requests_without_an_end_are_served_and_refused_ones_are_not(

@@ -130,7 +130,7 @@ def over_time(
 ) -> None:
     """Two curves by seconds."""
     for side, style in zip((theirs, ours), styles(), strict=True):
-        times, found = zip(*side, strict=True)
+        times, found = [time for time, _ in side], [value for _, value in side]
         axes.plot(times, found, linewidth=0.9, **style)  # type: ignore[arg-type]
     axes.set_xlabel("seconds")
     axes.set_ylabel(label)

@@ -37,10 +37,14 @@ class Side(NamedTuple):
 
 
 def measured(run: Measurement) -> Side:
-    """The side of the real engine, up to the end of the last request with a record."""
+    """The side of the real engine, up to the end of the last request with a record.
+
+    A log of iterations that ends before says nothing of the run as a whole.
+    """
     import numpy as np
 
-    ticks = [tick for tick in run.ticks if tick.time <= run.end + SLACK]
+    logged = not run.rows or run.rows[-1].end >= run.end - SLACK
+    ticks = [tick for tick in run.ticks if logged and tick.time <= run.end + SLACK]
     known = [tick.kv_usage for tick in ticks if tick.kv_usage is not None]
     return Side(
         [run.outcomes[row] for row in sorted(run.outcomes)],
@@ -48,14 +52,16 @@ def measured(run: Measurement) -> Side:
         np.ones(0 if run.gaps is None else len(run.gaps)),
         held_over(ticks) if known else [],
         max(known, default=None),
-        len([row for row in run.rows if row.end <= run.end + SLACK and not row.empty]) or None,
-        run.preemptions,
-        None if run.rows else max(tick.waiting for tick in ticks),
+        len([row for row in run.rows if row.end <= run.end + SLACK and not row.empty])
+        if run.rows and logged
+        else None,
+        run.preemptions if logged else None,
+        None if run.rows else max((tick.waiting for tick in ticks), default=None),
     )
 
 
 SLACK = 0.01
-"""Seconds by which the log of an iteration may be later than its last token at the client."""
+"""Seconds by which the log of an iteration may be away from its last token at the client."""
 
 
 def held_over(ticks: Iterable[Tick]) -> list[tuple[float, float]]:

@@ -73,7 +73,7 @@ def read_vllm_run(recording: Mapping[str, Any], path: Path, workload: Path | Non
         token_gaps([listed[row] for row in sorted(outcomes)]),
         list(iterations(steps)),
         [Tick(*row[:4]) for row in steps],
-        sum(row[9] for row in steps if len(row) > 9),
+        sum(row[9] for row in steps if len(row) > 9) if steps else None,
     )
 
 
@@ -178,7 +178,9 @@ def token_gaps(table: Iterable[tuple[str, Mapping[str, Any]]]) -> Floats | None:
 
 
 def steps_of(path: Path, recording: Mapping[str, Any]) -> list[list[Any]]:
-    """The recorded iterations, each with the fields that it must have."""
+    """The recorded iterations, if they were, each with the fields that it must have."""
+    if not recording.get("iterations"):
+        return []
     known = recording.get("iteration_fields", FIELDS)
     if not isinstance(known, list) or known[: len(FIELDS)] != FIELDS:
         raise TraceError(f"{path}: iteration_fields are others; accepted: {', '.join(FIELDS)}")
