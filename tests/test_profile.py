@@ -505,6 +505,7 @@ BREAK: dict[str, Callable[[dict[str, Any]], object]] = {
     "not empty": lambda data: data["tables"].update(rope=[]),
     "lists: at": lambda data: data["tables"]["rope"][0].update(at=None),
     "gemm[0].x": lambda data: data["tables"]["gemm"][0]["x"].__setitem__(0, "one"),
+    "ascending whole": lambda data: data["tables"]["sample"][0]["x"].__setitem__(0, 0.5),
     "gemm[0].p90": lambda data: data["held_out"]["gemm"][0]["p90"].__setitem__(0, None),
     "gemm[0].repeats": lambda data: data["tables"]["gemm"][0]["repeats"].__setitem__(0, [3]),
     "dtype": lambda data: data["tables"]["gemm"][0]["at"].__setitem__(0, 16),
@@ -564,6 +565,19 @@ def test_a_profile_that_lacks_what_a_step_needs_is_refused_in_one_line(
     message = capsys.readouterr().err
     assert message.count("\n") == 1
     assert what in message
+
+
+@pytest.mark.parametrize("table", ["gemm", "sample", "rms_norm", "decode_attention", "moe"])
+def test_a_profile_may_begin_with_nothing_to_do(
+    table: str, raw: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = copy.deepcopy(raw)
+    for one in data["tables"][table]:
+        one["x"] = [0, *one["x"]]
+        for name in ("median", "p10", "p90", "repeats"):
+            one[name] = [one[name][0], *one[name]]
+    assert not refused(data, tmp_path / "zero.json", "--model", "mixtral-8x7b")
+    assert "total" in capsys.readouterr().out
 
 
 def test_products_are_not_slower_under_load_where_none_was_timed_so(raw: dict[str, Any]) -> None:

@@ -222,7 +222,7 @@ class Measured:
             knots |= set(table.xs if table.axes[-1] in COUNTS else FEW)
             if operator.table == "gemm":
                 knots |= self._rows_of_products
-        at = sorted(knots)
+        at = sorted(knots - {0})
         line = self._rising(operators, [0], at, lambda operator, _, x: self.settled(operator, x))[0]
         return Curve([0, *at], [line[0], *line])
 

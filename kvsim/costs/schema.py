@@ -87,8 +87,9 @@ def check_series(one: Any, axes: Sequence[str], where: str, refuse: Refuse) -> N
         column = one[name]  # NaN is in no range, and True is no int here
         if not {*map(type, column)} <= {int, float} or not all(0 <= x <= MOST for x in column):
             raise refuse(f"{where}.{name}", one[name], "numbers, none negative")
-    if any(b <= a for a, b in zip(one["x"], one["x"][1:], strict=False)):
-        raise refuse(f"{where}.x", one["x"], "ascending numbers")
+    ascending = all(a < b for a, b in zip(one["x"], one["x"][1:], strict=False))
+    if not ascending or {*map(type, one["x"])} != {int}:
+        raise refuse(f"{where}.x", one["x"], "ascending whole numbers")
     for low, middle, high in zip(one["p10"], one["median"], one["p90"], strict=True):
         if not 0 < low <= middle <= high < 1e9:
             raise refuse(
