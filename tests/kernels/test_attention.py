@@ -103,6 +103,21 @@ def test_any_number_of_programs_gives_the_same_attention(
     assert decoded(paged(3, [333, 64, 1, 129]))[0] < 1e-3
 
 
+def test_scores_are_multiplied_by_the_scale_that_is_given() -> None:
+    case = paged(10, [90, 40], new=[20, 40])
+    batch = (case.q, case.kv, case.table, case.starts, case.lengths)
+    expected, _ = reference.prefill(*batch, scale=0.6)
+    assert relative_error(prefill(*batch, scale=0.6, tuning=SMALL)[0], expected) < 1e-3
+    case = paged(10, [90, 40])
+    batch = (case.q, case.kv, case.table, case.lengths)
+    expected, _ = reference.decode(*batch, scale=0.6, window=0)
+    assert relative_error(decode(*batch, scale=0.6)[0], expected) < 1e-3
+    prefix = torch.tensor([32], dtype=torch.int32, device=DEVICE)
+    suffix = (case.table[:1, 2:], case.lengths[:1] - prefix)
+    found, _ = cascade_decode(case.q[:1], case.kv, case.table[:1, :2], prefix, *suffix, scale=0.6)
+    assert relative_error(found, expected[:1]) < 1e-3
+
+
 def test_blocks_that_do_not_exist_are_never_read_and_count_as_zeros() -> None:
     case = paged(4, [100, 60])
     case.table[0, 2], case.table[1, 0], case.table[1, 3] = NOWHERE, -1, case.kv.num_blocks

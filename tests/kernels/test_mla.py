@@ -43,6 +43,19 @@ def test_a_settled_sequence_keeps_its_result_and_a_divided_one_is_merged() -> No
     assert relative_error(lse[1], torch.log2(torch.exp2(logs[1:3]).sum(0))) < 1e-5
 
 
+def test_a_sequence_of_more_segments_than_a_program_takes_at_a_time_is_merged_in_rounds() -> None:
+    generator = torch.Generator().manual_seed(1)
+    partial = torch.randn((16, 2, 16), generator=generator).to(DEVICE)
+    logs = (4 * torch.randn((16, 2), generator=generator)).to(DEVICE)
+    lengths = torch.tensor([512, *[0] * 7], dtype=torch.int32, device=DEVICE)
+    out, lse = torch.empty((8, 2, 16), device=DEVICE), torch.empty((8, 2), device=DEVICE)
+    merge_latents(partial, logs, lengths, parts=8, tile=64, into=(out, lse), settled=False)
+    weights = torch.softmax(logs[:8] * 0.6931471805599453, 0)
+    assert relative_error(out[0], (weights[..., None] * partial[:8]).sum(0)) < 1e-5
+    assert relative_error(lse[0], torch.log2(torch.exp2(logs[:8]).sum(0))) < 1e-5
+    assert not out[1:].any()
+
+
 @pytest.mark.parametrize(
     ("parts", "batch", "expected"), [(66, 128, 64), (132, 128, 128), (66, 32, 64), (66, 100, 66)]
 )
