@@ -63,7 +63,7 @@ LATENT, ROPE = 512, 64
 LATENT_CONTEXTS = (*FINE[:2], 320, 512, 704, 896, 1024, 1472, *FINE[4:])
 """A batch reads tiles of 64 tokens, whose share a processor has changes in steps."""
 MLA_HEADS, MLA_BATCH = (16, 32, 64, 128), (
-    1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256,
+    1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256,
 )  # fmt: skip
 
 
