@@ -88,10 +88,8 @@ def overhead(found: Row) -> str:
     )
 
 
-def constants(told: float | Mapping[str, float]) -> str:
-    """What the simulation was told: one number in parts that were measured before there were two."""
-    if isinstance(told, float):
-        return f"That is {told * 1e3:.3f} ms, the median decode iteration"
+def constants(told: Mapping[str, float]) -> str:
+    """What the simulation was told."""
     host, each = told["host"] * 1e3, told["host_per_sequence"] * 1e6
     return (
         f"That is {host:.3f} ms, and {each:.2f} µs for each running sequence: a line through the decode "
