@@ -96,6 +96,7 @@ class Sequence:
         "scheduled",
         "stalled",
         "start_step",
+        "unhashed",
     )
 
     def __init__(self, request: Request, arrival: int) -> None:
@@ -114,6 +115,9 @@ class Sequence:
         """Tokens whose KV exists, as of the last join."""
         self.generated = 0
         """Output tokens so far, as of the last join."""
+        self.unhashed = 0
+        """Of its computed tokens, the last ones that no cache may know yet: they were sampled after
+        the step that computes them was scheduled. Only of a sequence that is about to lose its KV."""
         self.cached_tokens = 0
         """Prompt tokens that hit the prefix cache at the first admission."""
         self.answer_hit = 0
@@ -148,7 +152,7 @@ class Sequence:
         """It has lost its KV and waits to be admitted again."""
         self.order = -1
         self.recomputed_tokens += self.num_computed
-        self.num_computed = 0
+        self.num_computed = self.unhashed = 0
         self.preemptions += 1
 
     def see_token(self, now: int) -> int | None:

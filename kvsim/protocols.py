@@ -97,7 +97,8 @@ class Allocator(Protocol):
     def free(self, sequence: Sequence, tokens: int, *, finished: bool) -> None:
         """Take back the room of a sequence with ``tokens`` computed tokens.
 
-        What a cache may keep, it keeps. A sequence that is not ``finished`` was preempted.
+        What a cache may keep, it keeps, short of the last ``unhashed`` ones. A sequence that is not
+        ``finished`` was preempted.
         """
         ...
 

@@ -6,6 +6,8 @@ itself with leaps switched off, on workloads made to provoke every boundary case
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,12 +29,12 @@ COSTS = st.builds(
 
 
 @st.composite
-def limits(draw: st.DrawFn) -> Limits:
+def limits(draw: st.DrawFn, block_sizes: Sequence[int] = (1, 2, 4, 5)) -> Limits:
     """Small engines, many of them short of memory."""
     max_num_seqs = draw(st.sampled_from([1, 2, 3, 8]))
     return Limits(
         num_blocks=draw(st.integers(4, 40)),
-        block_size=draw(st.sampled_from([1, 2, 4, 5])),
+        block_size=draw(st.sampled_from(block_sizes)),
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=draw(st.integers(max_num_seqs, 40)),
         long_prefill_token_threshold=draw(st.sampled_from([0, 0, 0, 3])),

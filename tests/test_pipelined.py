@@ -14,6 +14,7 @@ from kvsim.compose import deploy
 from kvsim.compose import simulate as simulate_scenario
 from kvsim.core import PICOSECONDS, Request
 from kvsim.errors import ConfigError
+from kvsim.memory.hybrid import Hybrid
 from kvsim.memory.paged import Paged
 from kvsim.routing import RoundRobin
 from kvsim.scenario import Scenario
@@ -26,7 +27,7 @@ from tests.oracles.plain_loop import Limits
 from tests.oracles.plain_pipeline import PlainPipeline
 from tests.oracles.replay import Log
 from tests.oracles.workloads import request_lists
-from tests.test_exact_replay import COSTS, fitting, limits, on_boundaries, plain
+from tests.test_exact_replay import COSTS, fast, fitting, limits, on_boundaries, plain
 
 STEP = PICOSECONDS // 100
 COST = Crossing(base=STEP, per_context=0, per_token=0, per_pair=0)
@@ -36,6 +37,18 @@ def serve(
     requests: list[Request], limits: Limits, cost: Crossing, host: HostCosts, *, leaps: bool
 ) -> tuple[Paged, Log]:
     pool = Paged(limits.num_blocks, block_size=limits.block_size)
+    return pool, serve_from(pool, requests, limits, cost, host, leaps=leaps)
+
+
+def serve_from(
+    pool: Paged | Hybrid,
+    requests: list[Request],
+    limits: Limits,
+    cost: Crossing,
+    host: HostCosts,
+    *,
+    leaps: bool,
+) -> Log:
     scheduler = Chunked(
         pool,
         max_num_seqs=limits.max_num_seqs,
@@ -46,7 +59,7 @@ def serve(
     log = Log()
     engine = Pipelined(0, scheduler, pool, cost, host=host, check=True)
     simulate(requests, [engine], RoundRobin(), log)
-    return pool, log
+    return log
 
 
 ROOMY = Limits(num_blocks=200, block_size=4, max_num_seqs=8, max_num_batched_tokens=64)
@@ -148,23 +161,45 @@ def test_leaps_change_nothing_with_two_batches_in_flight(
     assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.parametrize("pool", [Paged, Hybrid])
 @settings(max_examples=300, deadline=None)
-@given(request_lists(40, 30), limits(), st.booleans())
+@given(request_lists(40, 50), limits([1, 2, 4, 5, 16]), st.booleans(), st.booleans())
 def test_every_request_is_served_preempted_and_hit_as_by_the_plain_pipeline(
-    requests: list[Request], limits: Limits, leaps: bool
+    pool: type[Paged | Hybrid], requests: list[Request], limits: Limits, leaps: bool, caching: bool
 ) -> None:
-    requests = [apart(request) for request in fitting(requests, limits)]
-    plain = PlainPipeline(requests, limits, STEP).run()
-    _, log = serve(requests, limits, COST, HostCosts(), leaps=leaps)
-    assert {
+    requests = fitting(requests, limits)
+    plain = PlainPipeline(requests, limits, STEP, prefix_caching=caching)
+    blocks = pool(limits.num_blocks, block_size=limits.block_size, prefix_caching=caching)
+    expected = {
+        (x.request.row, x.first_token, x.finished, x.cached, x.preemptions) for x in plain.run()
+    }
+    log = serve_from(blocks, requests, limits, COST, HostCosts(), leaps=leaps)
+    assert expected == {
         (s.request.row, s.first_token, s.finished, s.answer_hit, s.preemptions)
         for s in log.sequences
-    } == {(x.request.row, x.first_token, x.finished, x.cached, x.preemptions) for x in plain}
+    }
+    assert blocks.evictions == plain.blocks.evictions
 
 
-def apart(request: Request) -> Request:
-    """The request a little later, so that nothing arrives as an iteration ends."""
-    return request._replace(arrival=(request.arrival or 0.0) + 1e-6 * (request.row + 1))
+def test_the_token_in_flight_is_not_hashed_when_its_sequence_is_preempted() -> None:
+    # Both have computed 10 of their tokens when one block is left, and the first ends one step later.
+    requests, few = [Request(0, 0.0, 4, 8), Request(1, 0.0, 4, 10)], Limits(22, 1, 2, 8)
+    _, ahead = serve(requests, few, COST, HostCosts(), leaps=True)
+    _, waiting = fast(requests, few, COST, leaps=True)
+    lost = [[(s.preemptions, s.recomputed_tokens) for s in x.sequences] for x in (ahead, waiting)]
+    assert lost == [[(0, 0), (1, 1)], [(0, 0), (1, 0)]]
+
+
+def test_a_step_that_only_preempts_runs_nothing_until_the_batch_in_flight_has_ended() -> None:
+    # The first ends with its prompt; the second fits beside it, but for the token that follows, and
+    # could begin again at once, as the first has its prompt cached. The third needs a seat.
+    few = Limits(34, 1, 2, 33)
+    requests = [Request(0, 0.0, 32, 1, [1] * 32, 1), Request(1, 0.0, 1, 2, [1], 1)]
+    requests.append(Request(2, 0.0, 1, 1))
+    _, log = serve(requests, few, COST, HostCosts(), leaps=True)
+    assert [s.preemptions for s in log.sequences] == [0, 1, 0]
+    times = seen(requests, few)
+    assert [times[row][2] for row in range(3)] == [1, 2, 2]
 
 
 @pytest.mark.parametrize("sample", ["chat", "agent", "rag"])

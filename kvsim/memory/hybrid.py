@@ -251,7 +251,7 @@ class Hybrid(GroupCache):
         if lease.joined is not None:
             self.leave(sequence, tokens)
         for table in lease.tables:
-            self._cache_full(lease, table, table.end, tokens)
+            self._cache_full(lease, table, table.end, tokens - sequence.unhashed)
             for run in reversed(table.runs):
                 self._release(run, table)
         self._places.let_go(lease.place)

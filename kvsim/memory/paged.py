@@ -31,10 +31,10 @@ class Paged:
     """Fixed-size blocks on demand, shared by reference count, cached by content after use.
 
     The rules are vLLM's: only full blocks are cached; a hit is contiguous, in full blocks, and never
-    the whole prompt; blocks enter the cache when the step that fills them is scheduled; equal blocks
-    are not merged; cached blocks nobody holds stay in the free queue until they are given up; one
-    block is never used (the null block). Source: vLLM 0.23.0 ``v1/core/kv_cache_manager.py``,
-    ``block_pool.py``; PagedAttention (SOSP 2023) section 4.
+    the whole prompt; blocks enter the cache when the step that fills them is scheduled, if all their
+    tokens are known by then; equal blocks are not merged; cached blocks nobody holds stay in the free
+    queue until they are given up; one block is never used (the null block). Source: vLLM 0.23.0
+    ``v1/core/kv_cache_manager.py``, ``block_pool.py``; PagedAttention (SOSP 2023) section 4.
 
     ``num_blocks`` blocks of ``block_size`` tokens; ``fixed_blocks`` more for each sequence, whatever
     its length (attention windows, recurrent state). ``eviction`` makes another policy for cached
@@ -256,7 +256,7 @@ class Paged:
         What a finished sequence generated is cached as well, but no prompt of a trace names it.
         """
         lease: Lease = sequence.kv
-        full = tokens // self.block_size if self.prefix_caching else 0
+        full = (tokens - sequence.unhashed) // self.block_size if self.prefix_caching else 0
         if finished:
             self._forks.pop(sequence, None)
         else:

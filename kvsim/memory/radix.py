@@ -285,7 +285,7 @@ class Radix:
         lease: Lease = sequence.kv
         sequence.kv = None
         if finished or not lease.decoding:
-            self._cache(lease, tokens)
+            self._cache(lease, tokens - sequence.unhashed)
         self._own -= self._own_slots(lease)
         held = self._tree.protected
         self._tree.unlock(lease.node)

@@ -132,7 +132,8 @@ class Chunked(Admitting):
         if self._present:
             self._branch(now)
         budget = self._continue(prompts, now)
-        idle = not prompts and not self._clock.decodes  # an iteration without work takes no time
+        # An iteration without work takes no time, unless it comes behind one that is in flight.
+        idle = not prompts and not self._clock.decodes and not self._clock.unseen
         if preemptions == self.preemptions or idle:
             self._admit(prompts, budget, now)
         if not prompts and not self._clock.decodes:
@@ -263,14 +264,23 @@ class Chunked(Admitting):
         return False
 
     def linger(self, outcome: Outcome) -> None:
-        """Go on before the outcome is seen: who ends with it holds seat and memory until then."""
+        """Go on before the outcome is seen: who ends with it holds seat and memory until then.
+
+        The step in flight was scheduled before what it computes of a decoder had been sampled, so a
+        decoder that loses its memory leaves that token unhashed.
+        """
+        self._clock.unseen = 1
         for sequence in outcome.ended:
             if sequence not in outcome.answered:
                 self._allocator.leave(sequence, sequence.num_computed)
+                sequence.unhashed = 1
         self._ending.update(outcome.ended)
 
     def deliver(self, outcome: Outcome, now: int) -> list[Sequence]:
         """The tokens of a committed batch are seen; returns who finished with it."""
+        self._clock.unseen = 0
+        for sequence in outcome.ended:
+            sequence.unhashed = 0
         for sequence in outcome.answered:
             gap = sequence.see_token(now)
             if gap is not None:

@@ -23,6 +23,8 @@ class Running:
         """Their computed tokens, summed."""
         self.context_squares = 0
         """The squares of their computed tokens, summed."""
+        self.unseen = 0
+        """Steps among those counted that are in flight."""
         self._ends: list[tuple[int, int, Sequence]] = []  # (step, order, sequence), some stale
 
     def join(self, sequence: Sequence) -> bool:
@@ -68,6 +70,7 @@ class Running:
         sequence.num_computed += steps
         sequence.num_tokens += steps
         sequence.generated += steps
+        sequence.unhashed = min(steps, self.unseen)
         self.decodes -= 1
         self.context_tokens -= sequence.num_computed
         self.context_squares -= sequence.num_computed**2

@@ -61,7 +61,10 @@ class Pipelined(Replica):
     When an iteration begins, the one after it is scheduled. So a request that arrives waits for the
     rest of the running iteration and for the whole next one; and whoever gets its last token keeps
     its seat and memory until that token is seen, which is after the next iteration was scheduled
-    and launched.
+    and launched. A decode is scheduled before its input has been sampled: who is preempted then loses
+    the block that this token fills (``AsyncScheduler``, and ``num_tokens_to_cache`` in
+    ``v1/core/kv_cache_manager.py``). An iteration that preempts and has nothing to run admits nobody
+    before the tokens in flight are seen.
     """
 
     scheduler: PipelinedScheduler

@@ -42,8 +42,9 @@ class Live:
 class Blocks:
     """A pool of blocks: an ordered free list, reference counts and a map from hash to blocks."""
 
-    def __init__(self, num_blocks: int, block_size: int) -> None:
+    def __init__(self, num_blocks: int, block_size: int, *, prefix_caching: bool = True) -> None:
         self.size = block_size
+        self.caching = prefix_caching
         self.free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, num_blocks))
         self.refs = [0] * num_blocks
         self.hash_of: dict[int, object] = {}
@@ -81,11 +82,11 @@ class Blocks:
         if need > len(self.free):
             return False
         live.table += [self.take() for _ in range(need)]
-        self.cache(live, tokens)
+        self.cache(live, min(tokens, live.tokens))
         return True
 
     def cache(self, live: Live, tokens: int) -> None:
-        for index in range(tokens // self.size):
+        for index in range(tokens // self.size if self.caching else 0):
             block = live.table[index]
             if block not in self.hash_of:
                 key = self.hash_of[block] = self.key(live, index)

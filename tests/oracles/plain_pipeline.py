@@ -1,8 +1,8 @@
 """vLLM's core loop with two batches in flight, block by block, for iterations of equal length.
 
 Written from ``step_with_batch_queue`` and ``AsyncScheduler`` of vLLM 0.23 and sharing no code with
-kvsim's engines, so that equality with it means something. It leaves kvsim one liberty: the block that
-the token in flight completes is hashed when a sequence is preempted, and not only once it is seen.
+kvsim's engines, so that equality with it means something. A block is hashed once a step that computes
+its last token has been scheduled with that token known, or the token of the step after it is seen.
 """
 
 from __future__ import annotations
@@ -28,9 +28,16 @@ class Ahead(Live):
 class PlainPipeline:
     """Schedules a batch, launches it, and only then waits for the one before it."""
 
-    def __init__(self, requests: Iterable[Request], limits: Limits, step: int) -> None:
+    def __init__(
+        self,
+        requests: Iterable[Request],
+        limits: Limits,
+        step: int,
+        *,
+        prefix_caching: bool = True,
+    ) -> None:
         self.limits, self.step = limits, step
-        self.blocks = Blocks(limits.num_blocks, limits.block_size)
+        self.blocks = Blocks(limits.num_blocks, limits.block_size, prefix_caching=prefix_caching)
         self.coming = deque(
             Ahead(
                 request,
@@ -121,6 +128,8 @@ class PlainPipeline:
         for one in sampled:
             one.in_flight -= 1
             one.tokens += 1
+            if one in self.running:
+                self.blocks.cache(one, one.computed - one.in_flight)
             if one.first_token is None:
                 one.first_token = self.now
             if one.tokens == one.ends:
