@@ -6,11 +6,12 @@ import copy
 import json
 import statistics
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kvsim.catalog import load_gpu, load_model
@@ -24,11 +25,10 @@ from kvsim.costs.breakdown import breakdown
 from kvsim.costs.curves import Curve, Surface
 from kvsim.costs.matrices import layer_matrices
 from kvsim.costs.operators import SHIPPED, Profile, Table, isotonic, load_profile, rising, shipped
-from kvsim.costs.skew import stretches
-from kvsim.costs.splits import SPREADS
+from kvsim.costs.skew import further
 from kvsim.costs.weights import Products, blend, exponents, sustained
 from kvsim.errors import ConfigError
-from kvsim.layout import KVLayout
+from kvsim.layout import KVLayout, indivisible
 
 H200 = load_gpu("h200")
 PLACES = {
@@ -257,21 +257,64 @@ def test_a_leap_of_unequal_decodes_is_the_sum_of_its_steps(
     assert model.time(decoding(*contexts), steps) == sum(singles)
 
 
-@given(st.lists(st.integers(1, 10_000), min_size=2, max_size=12), st.integers(1, 10**6))
-def test_a_leap_passes_few_bands_of_variation_and_each_step_is_in_its_own(
+@cache
+def catalog_model(name: str, shards: int) -> Measured:
+    return Measured(KVLayout(load_model(name), tensor_parallel=shards), H200)
+
+
+placements = [
+    (name, shards)
+    for name in model_names()
+    for shards in (1, 2, 4, 8)
+    if not indivisible(load_model(name), shards)
+]
+catalog = st.sampled_from(placements).map(lambda placement: catalog_model(*placement))
+some_contexts = st.lists(
+    st.one_of(st.integers(1, 60), st.integers(1, 3000), st.integers(1, 120_000)),
+    min_size=1,
+    max_size=40,
+) | st.builds(
+    lambda short, shorts, long, longs: [short] * shorts + [long] * longs,
+    st.integers(1, 3000), st.integers(1, 40), st.integers(1, 120_000), st.integers(1, 6),
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=100)
+@given(catalog, some_contexts, st.data())
+@example(catalog_model("qwen3-0.6b", 8), [2, 14], None)
+@example(catalog_model("llama-3-70b", 8), [1, *[100] * 10], None)
+def test_one_context_that_is_longer_never_makes_a_batch_cheaper(
+    model: Measured, contexts: list[int], data: st.DataObject | None
+) -> None:
+    time = model.time(decoding(*contexts))
+    shortest, *others = sorted(contexts)
+    more = data.draw(st.integers(1, 20_000)) if data else 12
+    for longer in ([shortest + more, *others], [max(contexts), *others]):
+        assert model.time(decoding(*longer)) >= time
+    changed = data.draw(st.integers(0, len(contexts) - 1)) if data else 0
+    contexts[changed] += more
+    assert model.time(decoding(*contexts)) >= time
+
+
+@settings(deadline=None, max_examples=100)
+@given(catalog, some_contexts, st.integers(1, 60) | st.integers(1, 60_000))
+@example(catalog_model("qwen3-0.6b", 8), [41_004], 1)
+@example(catalog_model("qwen3-0.6b", 8), [87_739], 1)
+def test_another_sequence_makes_a_batch_hardly_cheaper(
+    model: Measured, contexts: list[int], another: int
+) -> None:
+    # Several long ones were timed faster than one of as many tokens; its own context is not known.
+    assert model.time(decoding(*contexts, another)) >= 0.975 * model.time(decoding(*contexts))
+
+
+@given(st.lists(st.integers(1, 10_000), min_size=2, max_size=12), st.integers(0, 10**6))
+def test_further_tokens_are_those_of_n_standard_errors_and_stay_in_a_leap(
     contexts: list[int], steps: int
 ) -> None:
-    found = stretches(decoding(*contexts), steps)
-    assert sum(here for _, here in found) == steps
-    assert [place for place, _ in found] == sorted({place for place, _ in found}, reverse=True)
-    done = 0
-    for place, here in found:
-        for step in (done, done + here - 1):
-            grown = [context + step for context in contexts]
-            percent = 100 * statistics.pstdev(grown) / statistics.fmean(grown)
-            assert SPREADS[place] <= percent + 1e-6
-            assert place == len(SPREADS) - 1 or percent - 1e-6 <= SPREADS[place + 1]
-        done += here
+    error = statistics.stdev(contexts) / len(contexts) ** 0.5
+    found = further(decoding(*contexts))
+    assert found == pytest.approx(len(contexts) * error, abs=1)
+    assert further(decoding(*(context + steps for context in contexts))) == found
 
 
 def test_a_step_taken_apart_has_its_unequal_contexts_and_several_prompts_in_its_attention() -> None:
@@ -281,9 +324,9 @@ def test_a_step_taken_apart_has_its_unequal_contexts_and_several_prompts_in_its_
         assert breakdown(model, shape).total == pytest.approx(model.time(shape) / 1e9, rel=1e-4)
 
 
-@pytest.mark.parametrize("name", model_names())
-def test_every_model_of_the_catalog_can_be_composed(name: str) -> None:
-    measured = Measured(KVLayout(load_model(name)), H200)
+@pytest.mark.parametrize("placement", placements)
+def test_every_model_of_the_catalog_can_be_composed(placement: tuple[str, int]) -> None:
+    measured = catalog_model(*placement)
     chunk = BatchShape(4, 4000, 1, 512, 100, 512 * 100 + 512 * 513 // 2, 5)
     assert 0 < measured.time(BatchShape(1, 100, sampled=1)) < measured.time(chunk)
 
@@ -470,6 +513,14 @@ def test_a_part_of_a_tile_of_a_prompt_takes_as_long_as_all_of_it() -> None:
         return next(part.time for part in parts if part.name == "prompt attention")
 
     assert attention(512) < attention(513) == attention(576)
+
+
+def test_beyond_its_grid_a_table_does_not_fall_though_its_last_times_do() -> None:
+    def line(time: float) -> dict[str, Any]:
+        return {"x": [16, 32], "median": [time] * 2, "p10": [time] * 2, "p90": [time] * 2}
+
+    table = Table("mla_decode", ("batch", "context"), [{"at": [n], **line(30 - n)} for n in (1, 8)])
+    assert [table.at((batch,), 16).time for batch in (1, 8, 9, 4096)] == [29, 22, 22, 22]
 
 
 def test_between_grid_lines_a_table_is_linear() -> None:

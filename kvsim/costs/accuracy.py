@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kvsim.catalog import load_gpu
 from kvsim.costs.mixtures import MoeLayer, stand_in
 from kvsim.costs.operators import Place, Profile, quantile
-from kvsim.costs.skew import equal, skew
+from kvsim.costs.skew import KV_HEADS, equal, inequality, skew
 from kvsim.costs.weights import Products, slowdown, sustained
 from kvsim.errors import ConfigError
 
@@ -147,7 +147,7 @@ def unequal(profile: Profile) -> Predict:
     def predict(place: Place, context: int) -> float:
         kind, heads, cv, size = str(place[0]), *map(int, place[1:])
         even = profile.table(table).at(equal(table, kind, heads, size), context).time
-        return even + more(heads, size, cv).time
+        return even + more(heads, size) * inequality(size / KV_HEADS, cv / 100)
 
     return predict
 

@@ -132,13 +132,13 @@ class Attending(Setting):
             self.unequal(back.attention, table if back.limit is None and not back.indexer else ""),
         )
 
-    def unequal(self, attention: Attention, table: str) -> Callable[[float, float], Estimate]:
+    def unequal(self, attention: Attention, table: str) -> Callable[[float], float]:
         """What decodes of unequal contexts take longer; windows make contexts equal."""
         found = skew(self.profile, table)
         heads, kv_heads = self.heads_of(attention)
         if table == "mla_decode":
-            return lambda decodes, variation: found(heads, decodes, variation)
-        return lambda decodes, variation: found(heads / kv_heads, decodes * kv_heads, variation)
+            return lambda decodes: found(heads, decodes)
+        return lambda decodes: found(heads / kv_heads, decodes * kv_heads)
 
     def decode_times(
         self, back: Lookback, size: float

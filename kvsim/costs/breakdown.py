@@ -10,7 +10,6 @@ from kvsim.costs.accuracy import error
 from kvsim.costs.demand import Demand, Operator
 from kvsim.costs.operators import Estimate, Provenance, worse
 from kvsim.costs.profile import PER_MICROSECOND, Measured, whole
-from kvsim.costs.skew import middle, stretches
 
 DOUBTS: dict[Provenance, float] = {
     "measured": 0.0,
@@ -86,11 +85,11 @@ def part_of(model: Measured, operator: Operator, shape: BatchShape) -> Part | No
         mean = context / decodes
         time = model.decode_surface([operator]).curve(decodes, decodes)(context)
         found = model.settled(operator, decodes, mean)
-        place, _ = stretches(shape, 1)[0]
-        if decodes > 1 and place:
-            time += model.skewed(operator, decodes, place)
-            kind = worse(found.provenance, operator.skew(decodes, middle(place)).provenance)
-            found = found._replace(provenance=worse(kind, "interpolated"))
+        longer = model.longer(shape)
+        if longer:
+            skewed = {one: model.skewed(one, decodes) for one in model.some("decode")}
+            time += round(longer * skewed[operator] / sum(skewed.values()))
+            found = found._replace(provenance=worse(found.provenance, "interpolated"))
         return with_doubt(model, operator, time, found, model.bound(operator, decodes, mean))
     return prompt_part(model, operator, shape) if new else None
 

@@ -7,7 +7,7 @@ value only, in whatever order they are added.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kvsim.costs.series import affine_sum
 
@@ -35,6 +35,19 @@ class Curve:
         """Value at ``x``, which is not negative."""
         i = bisect_right(self._at, x) - 1
         return self._values[i] + self._slopes[i] * (x - self._at[i])
+
+    def split(self, rise: Callable[[int, int], float]) -> tuple[Curve, Curve]:
+        """Two curves whose sum this is, exactly; the second begins at 0 and rises as ``rise`` says.
+
+        ``rise`` is asked for every pair of neighbouring knots and limits how much the second rises
+        between them; it never rises more than this curve does.
+        """
+        at, slopes, part = self._at, self._slopes, [0]
+        for begin, end, slope in zip(at, at[1:], slopes, strict=False):
+            width = end - begin
+            part.append(part[-1] + int(min(slope * width, rise(begin, end))) // width * width)
+        rest = [value - taken for value, taken in zip(self._values, part, strict=True)]
+        return Curve(at, rest), Curve(at, part)
 
     def total(self, x: int, step: int, count: int) -> int:
         """Sum of the values at ``x``, ``x + step``, ... (``count`` of them)."""

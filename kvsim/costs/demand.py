@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from kvsim.catalog.hardware import Gpu
-from kvsim.costs.operators import NO_TIME, Estimate, Profile, Provenance, worse
+from kvsim.costs.operators import Estimate, Profile, Provenance, worse
 from kvsim.costs.roofline import peak_flops
 from kvsim.costs.weights import Products
 from kvsim.layout import KVLayout
@@ -47,8 +47,9 @@ class Operator(NamedTuple):
     """Time of one run on the profile's GPU, by what it depends on."""
     demand: Callable[[float, float], Demand]
     """The least that one run needs."""
-    skew: Callable[[float, float], Estimate] = lambda decodes, variation: NO_TIME
-    """What one run takes longer for decodes that vary by so many percent."""
+    skew: Callable[[float], float] = lambda decodes: 0.0
+    """Microseconds that one run of so many decodes takes longer times how unequal they are
+    (:func:`.skew.inequality`)."""
 
 
 class Setting:

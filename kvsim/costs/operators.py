@@ -69,8 +69,11 @@ class Estimate(NamedTuple):
             kind,
         )
 
-
-NO_TIME = Estimate(0.0, 0.0, 0.0, "measured")
+    def beyond(self, last: Estimate, weight: float) -> Estimate:
+        """On the same line past the other estimate, but no less than that."""
+        found = self.toward(last, weight, "extrapolated")
+        time, low, high = map(max, found[:3], last[:3])
+        return found._replace(time=time, low=low, high=high)
 
 
 def worse(*kinds: Provenance) -> Provenance:
@@ -108,13 +111,7 @@ class Line:
         weight = (x - xs[i - 1]) / (xs[i] - xs[i - 1])
         if inside:
             return points[i - 1].toward(points[i], weight, "interpolated")
-        last, found = points[i], points[i - 1].toward(points[i], weight, "extrapolated")
-        time, low, high = (
-            max(found.time, last.time),
-            max(found.low, last.low),
-            max(found.high, last.high),
-        )
-        return Estimate(time, low, high, "extrapolated")
+        return points[i - 1].beyond(points[i], weight)
 
 
 Node = dict[int | str, Any]
@@ -182,7 +179,9 @@ class Table:
             for side in known[i - 1 : i + 1]
         )
         weight = (value - known[i - 1]) / (known[i] - known[i - 1])
-        return low.toward(high, weight, "interpolated" if weight < 1 else "extrapolated")
+        if weight > 1:
+            return low.beyond(high, weight)
+        return low.toward(high, weight, "interpolated")
 
 
 def tiled(table: str, axis: str, value: float | str) -> float | str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from math import ceil, isqrt
+from math import ceil, isqrt, sqrt
 from typing import Literal
 
 from kvsim.catalog.hardware import Gpu, load_gpu
@@ -20,8 +20,7 @@ from kvsim.costs.composition import Builder, unlinked
 from kvsim.costs.curves import Curve, Surface
 from kvsim.costs.demand import Operator, Per, rescaled
 from kvsim.costs.operators import Estimate, Profile, load_profile, rising, shipped, tiled
-from kvsim.costs.skew import middle, stretches
-from kvsim.costs.splits import SPREADS
+from kvsim.costs.skew import apart, further
 from kvsim.costs.weights import TILE, sustained
 from kvsim.errors import ConfigError
 from kvsim.layout import KVLayout
@@ -51,8 +50,10 @@ class Measured:
     ``block_size`` is that of the KV pages; routed experts are computed by ``expert_kernel`` (Triton's is
     ``tiled``, PyTorch's ``grouped``), or by whichever was faster.
 
-    Unequal decodes take what they were measured to take longer than equal ones (:mod:`.skew`), by bands
-    of their coefficient of variation.
+    Unequal decodes take what they were measured to take longer than equal ones (:mod:`.skew`), but a
+    longer context never makes a batch cheaper. Another, short sequence may, by some percent, beside
+    a few long ones on a GPU with one kv head or two: several were timed faster than one of as many
+    tokens, and which of them is long is not known.
 
     Simplifications: windows clip the mean of the decodes; several prompts in one step cost what one prompt
     on the longest of their pasts does with as many query-key pairs; a batch of prompts and decodes runs
@@ -93,8 +94,7 @@ class Measured:
         self._sequences = self.curve(self.some("sequence"))
         self._decode_table = self.decode_surface(self.some("decode"))
         self._prompt_table = self.prompt_surface(self.some("prompt"))
-        self._skewed: dict[int, list[int]] = {}
-        self._decodes: dict[int, Curve] = {}
+        self._decodes: dict[int, tuple[Curve, Curve]] = {}
         self._prompts: dict[int, Curve] = {}
         self._constants: dict[tuple[int, int], int] = {}
         self._read = self._reading_bound()
@@ -112,32 +112,27 @@ class Measured:
                 constant = self._constants[key] = self._constant(decodes, decodes, sampled)
             total = steps * constant
         if decodes:
-            curve = self._decodes.get(decodes)
-            if curve is None:
-                curve = self._decodes[decodes] = self._decode_table.curve(decodes, decodes)
-            total += curve.total(context, decodes, steps)
-            if decodes > 1:
-                total += self._unequal(shape, steps)
+            even, uneven = self._decodes.get(decodes) or self._attention(decodes)
+            total += even.total(context, decodes, steps)
+            total += uneven.total(context + further(shape), decodes, steps)
         return total
 
-    def _unequal(self, shape: BatchShape, steps: int) -> int:
-        """What decodes take longer for being unequal."""
-        skewed = self._skewed.get(shape.decodes)
-        if skewed is None:
-            skewed = self._skewed[shape.decodes] = [
-                sum(self.skewed(operator, shape.decodes, place) for operator in self.some("decode"))
-                for place in range(len(SPREADS))
-            ]
-        total = 0
-        for place, here in stretches(shape, steps):
-            total += skewed[place] * here
-        return total
+    def _attention(self, decodes: int) -> tuple[Curve, Curve]:
+        """Decode attention by the tokens of a batch, and by those and the further ones."""
+        even, alone = self._decode_table.curve(decodes, decodes), self._decode_table.curve(1)
+        skewed = sum(self.skewed(operator, decodes) for operator in self.some("decode"))
+        found = self._decodes[decodes] = apart(even, alone, sqrt(decodes) * skewed)
+        return found
 
-    def skewed(self, operator: Operator, decodes: int, place: int) -> int:
-        """Picoseconds that an operator takes longer in a batch as unequal as a place of SPREADS says."""
-        more = operator.skew(decodes, middle(place)).time if place else 0.0
+    def skewed(self, operator: Operator, decodes: int) -> float:
+        """Picoseconds that an operator takes longer, times how unequal the decodes are."""
         slower = self.timed.bandwidth / self.gpu.bandwidth
-        return ceil(PER_MICROSECOND * operator.runs * more * slower)
+        return PER_MICROSECOND * operator.runs * operator.skew(decodes) * slower
+
+    def longer(self, shape: BatchShape) -> int:
+        """Picoseconds that decode attention takes longer for being unequal."""
+        _, uneven = self._decodes.get(shape.decodes) or self._attention(shape.decodes)
+        return uneven(shape.context_tokens + further(shape)) - uneven(shape.context_tokens)
 
     def _constant(self, tokens: int, sequences: int, sampled: int) -> int:
         """The part of a step that does not depend on any context."""
