@@ -252,9 +252,13 @@ def compared(setup: Setup, overhead: Overhead, folder: Path, log: Log) -> Iterat
 
 
 def run(scenario: Scenario, trace: str, folder: Path, kind: str) -> Figures:
-    """One run, kept in a folder of its own, as figures."""
-    name = f"{folder.name}-{kind}"
-    result = simulate(scenario, trace, out=folder.with_name(name), overwrite=True, name=name)
+    """One run, kept in a folder of its own, as figures.
+
+    Iteration by iteration: how memory divides is noted at the end of each leap, and what is executed
+    takes none.
+    """
+    out = folder.with_name(f"{folder.name}-{kind}")
+    result = simulate(scenario, trace, out=out, overwrite=True, leaps=False, name=out.name)
     summary: Any = dict(result.summary)
     memory = summary["kv_memory"]
     figures: Figures = {key: summary[key] for key in METRICS if key in summary}

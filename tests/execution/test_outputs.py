@@ -15,8 +15,12 @@ from tiny import SEQUENCES, TOKENS, scenario, verified
 from kvsim.compose import simulate
 from kvsim.core import Sequence
 from kvsim.errors import VerificationError
+from kvsim.execution import assembly
+from kvsim.execution.replica import Executed
 from kvsim.execution.swapping import HostMemory
 from kvsim.memory.mapped import MAPPED
+from kvsim.protocols import Batch
+from kvsim.simulation.replica import Replica
 
 SWAP = {"name": "swap", "host_gib": 0.001}
 WAYS: dict[str, Any] = {"recompute": "recompute", "swap": SWAP}
@@ -58,6 +62,33 @@ def test_an_executed_run_decides_as_the_simulated_one(
         simulate(asked.changed(executor=one), busy).summary for one in ("cpu", None)
     )
     assert all(executed[name] == simulated[name] for name in DECISIONS)
+
+
+class Timed(Executed):
+    """Executes every batch and takes as long as a simulation says."""
+
+    def _launch(self, batch: Batch, steps: int) -> None:
+        super()._launch(batch, steps)
+        assert self._next is not None
+        self._next.drop()
+        Replica._launch(self, batch, steps)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("allocator", sorted(MAPPED))
+def test_nothing_but_its_times_tells_an_executed_run_from_a_simulated_one(
+    model: str, busy: str, allocator: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given the times of the simulation all figures are the same, if that takes no leaps either."""
+    monkeypatch.setattr(assembly, "Executed", Timed)
+    preemption = {**SWAP, "copies": "gathered"} if way == "swap" else way
+    asked = scenario(model, allocator, preemption=preemption, cost_model="roofline")
+    executed, simulated = (
+        dict(simulate(asked.changed(executor=one), busy, leaps=False).summary)
+        for one in ("cpu", None)
+    )
+    assert executed.pop("cost_model") != simulated.pop("cost_model")
+    assert executed == simulated
 
 
 @pytest.mark.parametrize("allocator", sorted(MAPPED))
