@@ -77,9 +77,10 @@ def calibrate(
         compile_ahead(scope, [source.__name__ for source in families])
         log(f"{time.perf_counter() - began:6.1f} s  kernels compiled")
     measure(profile, families, arena_of(device, scope), Stopwatch(device), scope, out, log)
-    if device == "cuda" and "all_reduce" not in profile["tables"]:
-        for name, gpus, size, timing in collectives(scope, out.parent):
+    for gpus in unlinked(profile, torch.cuda.device_count() if device == "cuda" else 1):
+        for name, size, timing in collectives(gpus, scope, out.parent):
             add(profile["tables"], name, (gpus,), size, timing)
+        save(profile, out)
     run["seconds"] = round(time.perf_counter() - began, 1)
     profile["complete"] = not lacking(profile)
     save(profile, out)
@@ -90,6 +91,16 @@ def lacking(profile: Profile) -> list[str]:
     """Families that no run of the profile has measured to their end."""
     done = {name for run in profile["runs"] for name in run["clocks_mhz"]}
     return [source.__name__ for source in SOURCES if source.__name__ not in done]
+
+
+def unlinked(profile: Profile, present: int) -> list[int]:
+    """Numbers of GPUs, up to those present, of which the profile lacks a collective: 2, 4, 8, ..."""
+    counts = {2**i for i in range(1, present.bit_length())} | {present} - {0, 1}
+    known = [
+        {one["at"][0] for one in profile["tables"].get(name, ())}
+        for name in ("all_reduce", "all_gather", "send")
+    ]
+    return sorted(counts - set.intersection(*known))
 
 
 def arena_of(device: str, scope: Scope) -> Arena:

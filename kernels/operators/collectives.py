@@ -1,4 +1,4 @@
-"""What ranks send each other: NCCL over all GPUs of the machine, one process each, in CUDA graphs."""
+"""What ranks send each other: NCCL over GPUs of the machine, one process each, in CUDA graphs."""
 
 from __future__ import annotations
 
@@ -16,23 +16,19 @@ from .timing import Stopwatch, Timing, Work
 BYTES = (2**10, 2**13, 2**15, 2**16, 2**17, 2**18, 2**19, 2**20, 2**22, 2**24, 2**26, 2**28)
 """Of the reduced tensor, of the gathered result, and of the message."""
 
-Found = list[tuple[str, int, int, Timing]]
-"""Operator, GPUs, bytes, time."""
+Found = list[tuple[str, int, Timing]]
+"""Operator, bytes, time."""
 
 
-def collectives(scope: Scope, folder: Path) -> Found:
-    """Time all-reduce, all-gather and send; nothing where there is one GPU."""
-    gpus = torch.cuda.device_count()
-    if gpus < 2 or scope == "tiny":
-        return []
+def collectives(gpus: int, scope: Scope, folder: Path) -> Found:
+    """Time all-reduce, all-gather and send among the first ``gpus`` of the machine."""
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29517")
     os.environ["NCCL_NVLS_ENABLE"] = "0"  # multicast is not for shared hosts
     path = folder / "collectives.pt"
     spawn(rank, args=(gpus, thinned(BYTES, scope), str(path)), nprocs=gpus)
     found: Found = [
-        (name, count, size, Timing(*timing))
-        for name, count, size, timing in torch.load(path, weights_only=True)
+        (name, size, Timing(*timing)) for name, size, timing in torch.load(path, weights_only=True)
     ]
     path.unlink()
     return found
@@ -49,7 +45,7 @@ def rank(index: int, gpus: int, sizes: tuple[int, ...], path: str) -> None:
         for size in sizes:
             launch = make(index, gpus, size)
             timing = synchronous(watch, launch)
-            found.append((name, gpus, size, tuple(timing)))
+            found.append((name, size, tuple(timing)))
     if index == 0:
         torch.save(found, path)
     dist.barrier()
