@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO
 
 from kvsim.errors import ConfigError
@@ -27,6 +28,16 @@ def require_file_name(path: Path) -> None:
     with written(path):
         if not path.name or path.name == ".." or path.is_dir():
             raise ConfigError(f"{path}: is a directory; accepted: a file to write")
+
+
+def require_writable(path: Path) -> None:
+    """Refuse, before any work, a place in whose nearest folder nothing can be made."""
+    folder = path.absolute().parent
+    with written(path):
+        while not folder.exists():
+            folder = folder.parent
+        with TemporaryFile(dir=folder):
+            pass
 
 
 @contextmanager

@@ -126,3 +126,44 @@ def test_a_resumed_calibration_measures_nothing_twice(calibrated: Path) -> None:
         )
     for series in (one for table in data["tables"].values() for one in table):
         assert len(series["x"]) == len(set(series["x"]))
+
+
+def test_collectives_are_measured_among_the_numbers_of_gpus_that_a_profile_lacks() -> None:
+    pytest.importorskip("triton", reason="the gpu extra is not installed")
+    from kvsim.kernels.calibrate import unlinked
+
+    def holding(**counts: list[int]) -> dict[str, object]:
+        return {"tables": {name: [{"at": [n]} for n in known] for name, known in counts.items()}}
+
+    none = holding()
+    assert [unlinked(none, gpus) for gpus in (0, 1, 2, 6, 8)] == [[], [], [2], [2, 4, 6], [2, 4, 8]]
+    pair = holding(all_reduce=[2], all_gather=[2], send=[2])
+    assert [unlinked(pair, gpus) for gpus in (1, 2, 8)] == [[], [], [4, 8]]
+    broken_off = holding(all_reduce=[2, 4], all_gather=[2, 4], send=[2])
+    assert unlinked(broken_off, 4) == [4]
+
+
+@pytest.mark.skipif(
+    not Path("/proc").is_dir(), reason="needs a folder in which nothing can be made"
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["calibrate", "--device", "cpu", "--out", "/proc/p.json"],
+        ["calibrate", "--device", "cpu", "--out", "/proc/none/p.json"],
+        ["validate", "recording.json.gz", "--report", "/proc/v.html"],
+        ["plan", "traces/chat.jsonl.gz", "--slo", "ttft=2s", "--report", "/proc/p.html"],
+        ["plan", "traces/chat.jsonl.gz", "--slo", "ttft=2s", "--out", "/proc/plan"],
+        ["replay", "traces/chat.jsonl.gz", "--out", "/proc/run"],
+        ["sweep", "sweep.toml", "--out", "/proc/sweep"],
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "sweep.toml"
+    spec.write_text('trace = "traces/chat.jsonl.gz"\n[grid]\nblock_size = [16, 32]\n')
+    assert run([str(spec) if word == "sweep.toml" else word for word in command]) == 2
+    error = capsys.readouterr().err
+    assert "/proc/" in error
+    assert error.count("\n") == 1

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from kvsim.errors import ConfigError
 from kvsim.export import inert
-from kvsim.files import require_file_name, whole_file, written
+from kvsim.files import require_file_name, require_writable, whole_file, written
 from kvsim.reporting.document import Block, Document, Figure, Table, overview
 from kvsim.reporting.forms import shown
 from kvsim.reporting.pages import environment
@@ -36,6 +36,7 @@ def check_targets(flag: str, paths: Sequence[Path], suffixes: Iterable[str] | No
         require_file_name(path)
         if not path.parent.is_dir():
             raise ConfigError(f"{flag} {path}: {path.parent} is not a folder")
+        require_writable(path)
 
 
 def write_report(documents: Sequence[Document], path: Path) -> None:

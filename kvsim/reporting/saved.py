@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvsim.errors import ConfigError
-from kvsim.files import written
+from kvsim.files import require_writable, written
 from kvsim.reporting.plan_data import PlanData, read_plan
 from kvsim.runs import MANIFEST as RUN_MANIFEST
 from kvsim.runs import REQUESTS, SAMPLES, SUMMARY, load_run, write_json
@@ -38,6 +38,7 @@ def check_folder(folder: Path) -> None:
             raise ConfigError(f"{folder}: exists and is not a folder")
         if folder.exists() and any(folder.iterdir()):
             raise ConfigError(f"{folder}: is not empty; choose another folder")
+    require_writable(folder)
 
 
 def save_plan(data: Mapping[str, object], run: RunResult | None, folder: Path) -> None:
