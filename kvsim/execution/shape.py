@@ -45,6 +45,10 @@ def shape_of(model: ModelSpec) -> Shape:
         raise refused(model, "layers without a dense gated MLP")
     if attention.weights != plain_weights(attention, model.hidden):
         raise refused(model, "values of another width than keys, or gated attention")
+    if attention.head_dim < 16 or attention.head_dim.bit_count() > 1:
+        raise refused(
+            model, f"heads of {attention.head_dim} dimensions, no power of two from 16 on"
+        )
     inner = mlp.dense // (3 * model.hidden)
     heads = (attention.heads, attention.kv_heads, attention.head_dim)
     return Shape(len(model.layers), model.hidden, *heads, inner, model.vocab)
@@ -65,5 +69,5 @@ def refused(model: ModelSpec, seen: str) -> ConfigError:
     """An error that says what is accepted."""
     return ConfigError(
         f"{model.name} has {seen}; an executor accepts decoders whose layers are all alike, "
-        "of full attention and a dense gated MLP, such as llama-3-8b"
+        "of full attention in heads of 2^n dimensions and a dense gated MLP, such as llama-3-8b"
     )

@@ -114,6 +114,7 @@ def device_tolerance(device: assembly.Device) -> float:
     [
         ({"model": "deepseek-v2-lite"}, "2 kinds of layers"),
         ({"model": "qwen3-30b-a3b"}, "without a dense gated MLP"),
+        ({"model": "phi-3.5-mini"}, "heads of 96 dimensions"),
         ({"tensor_parallel_size": 2}, "one device, and the scenario 2 GPUs"),
         ({"engine": "vllm"}, "an engine of its own"),
         ({"scheduler": "static"}, "accepted: chunked, continuous"),
