@@ -9,11 +9,22 @@ import pytest
 
 from kvsim.analysis.summary import mean_parts
 from kvsim.analysis.timeseries import resample
-from kvsim.core import BatchShape, Request, picoseconds
+from kvsim.core import BatchShape, Request, Usage, picoseconds
 from kvsim.simulation.recorder import BATCH_ROWS, REPLICA_SAMPLES, Recorder
 from kvsim.tables import POOL_PARTS, Limits
 from kvsim.workload.fields import MAX_SECONDS
 from tests.recorded import SLOTS, Kept, Pool, leap, served
+
+
+class Filling(Pool):
+    """A pool of which ``used`` slots are in use, the rest of the held ones reserved."""
+
+    def __init__(self, held: int, used: int) -> None:
+        super().__init__(held)
+        self.used = used
+
+    def usage(self) -> Usage:
+        return Usage(self.used, 0, self.held_slots - self.used, 0, 0, SLOTS - self.held_slots)
 
 
 def test_every_finished_request_becomes_a_row_in_seconds() -> None:
@@ -102,6 +113,17 @@ def test_memory_that_grows_in_a_leap_is_held_step_by_step() -> None:
     totals = [recorder.close().replicas[0] for recorder in (leapt, stepped)]
     assert totals[0].held == totals[1].held == 110 + 120 + 130 + 140
     assert totals[0].peak_held == totals[1].peak_held == 140
+
+
+def test_reserved_memory_comes_into_use_step_by_step() -> None:
+    leapt, stepped = Recorder(1, SLOTS, Kept()), Recorder(1, SLOTS, Kept())
+    shape = BatchShape(decodes=3, context_tokens=100)
+    leap(leapt, 0.0, 5.0, Filling(held=400, used=80), steps=5, shape=shape)
+    for step in range(5):
+        leap(stepped, step, step + 1.0, Filling(held=400, used=68 + 3 * step), shape=shape)
+    found = [mean_parts(recorder.close().samples, 0.0) for recorder in (leapt, stepped)]
+    assert found[0] == found[1]
+    assert (found[0]["used"], found[0]["reserved"]) == (74, 326)
 
 
 def test_memory_given_to_what_follows_is_held_in_the_last_step_alone() -> None:

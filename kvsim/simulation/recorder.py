@@ -198,7 +198,10 @@ class Recorder:
         if now >= track.due:
             track.evictions = allocator.evictions
             instant = _Instant(waiting, running, decodes + shape.prefills, tokens)
-            self._sample(track, replica, now, instant, allocator.usage())
+            usage = allocator.usage()
+            if steps > 1 and held == after:
+                usage = _filling(usage, tokens * (steps - 1) // 2)
+            self._sample(track, replica, now, instant, usage)
 
     def gap(self, picoseconds: int) -> None:
         """A single gap between two tokens that no leap accounts for: one that a preemption tore."""
@@ -286,6 +289,12 @@ class Recorder:
         replicas = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
         columns = np.concatenate(rows).T.copy()
         return SampleTable(columns[0] / PICOSECONDS, replicas, *_whole(columns[1:]))
+
+
+def _filling(usage: Usage, slots: int) -> Usage:
+    """The mean over a leap in which so many slots that were reserved at first came into use."""
+    slots = min(slots, usage.used)
+    return usage._replace(used=usage.used - slots, reserved=usage.reserved + slots)
 
 
 def _whole(numbers: Floats) -> Ints:
