@@ -154,6 +154,11 @@ class ModelSpec:
         return self.vocab * self.hidden
 
     @property
+    def mixtures(self) -> list[Mlp]:
+        """The mixture of experts of every layer that has one."""
+        return [layer.mlp for layer in self.layers if layer.mlp is not None and layer.mlp.experts]
+
+    @property
     def parameters(self) -> int:
         """All parameters."""
         ends = self.embedding if self.tied else self.embedding + self.head

@@ -84,12 +84,11 @@ def replica_kind(
 def host_costs(engine: Engine, model: ModelSpec, max_num_seqs: int) -> HostCosts:
     """What an engine's processes take beside the GPU to serve a model."""
     layers, cost = len(model.layers), engine.launch
-    routed = sum(bool(layer.mlp and layer.mlp.experts) for layer in model.layers)
     latent = sum(bool(layer.attention and layer.attention.kind in MLA) for layer in model.layers)
     launches = Launches(
         graph=layers * cost["graph"],
         pieces=layers * cost["pieces"],
-        kernels=layers * cost["kernels"] + routed * cost["kernels_experts"],
+        kernels=layers * cost["kernels"] + len(model.mixtures) * cost["kernels_experts"],
         largest=min(2 * max_num_seqs, MOST_CAPTURED),
         latent=latent * cost["latent"],
     )

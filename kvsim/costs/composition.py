@@ -34,10 +34,9 @@ class Builder(Attending, Mixtures):
     @property
     def untimed(self) -> list[str]:
         """What is stored in a type that no kernel was timed with: ``int4 weights``, ``int8 KV``."""
-        mixed = any(layer.mlp is not None and layer.mlp.experts for layer in self.model.layers)
         named = {
             f"{self.linear} weights": self.linear not in TIMED,
-            f"{self.expert} experts": mixed and weight_bits(self.expert) != 16,
+            f"{self.expert} experts": bool(self.model.mixtures) and weight_bits(self.expert) != 16,
             f"{self.layout.format.name} KV": not self.timed_kv,
         }
         return [name for name, is_untimed in named.items() if is_untimed]

@@ -6,7 +6,6 @@ from functools import cached_property
 from math import ceil, inf, log, log2
 
 from kvsim.catalog.hardware import Gpu
-from kvsim.catalog.model import Mlp
 from kvsim.core import PICOSECONDS, BatchShape
 from kvsim.costs.attending import MLA
 from kvsim.costs.curves import Curve
@@ -77,7 +76,8 @@ class Served(Measured):
         self._decode_kernel = fp8_decode if eight_bit else 1.0
         self._mixed_kernel, self._tail = mixed_kernel, 1.0 if eight_bit else tail
         self._latents = LatentKernel(latent_start, latent_reading, latent_computing)
-        self._routed, self._growth = routed_mlp(layout), expert_growth
+        mixtures = layout.model.mixtures
+        self._routed, self._growth = next(iter(mixtures), None), expert_growth
         self._captured, self._largest = captured, max(captured, default=0)
         super().__init__(
             in_bf16(layout) if eight_bit else layout,
@@ -90,8 +90,7 @@ class Served(Measured):
         )
         layers = len(layout.model.layers)
         overhead = layer_overhead + (fp8_overhead if eight_bit else 0)
-        routed = sum(bool(layer.mlp and layer.mlp.experts) for layer in layout.model.layers)
-        self._step = ceil(PICOSECONDS * (layers * overhead + routed * expert_overhead))
+        self._step = ceil(PICOSECONDS * (layers * overhead + len(mixtures) * expert_overhead))
         self._sequence = ceil(PICOSECONDS * sequence_overhead)
         self._heads = split_heads(layout)
         slower = self.timed.bf16_flops / gpu.bf16_flops * (fp8_prompt if eight_bit else 1)
@@ -276,9 +275,3 @@ def unsplit(layout: KVLayout, token: float) -> dict[float, int]:
 def processors(profile: Profile) -> int:
     """Multiprocessors of the GPU that was measured."""
     return int(profile.runs[0]["multiprocessors"])
-
-
-def routed_mlp(layout: KVLayout) -> Mlp | None:
-    """The first mixture of experts of a model."""
-    mixtures = (layer.mlp for layer in layout.model.layers if layer.mlp and layer.mlp.experts)
-    return next(mixtures, None)

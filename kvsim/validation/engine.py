@@ -77,8 +77,8 @@ class Setup:
         of, and what another GPU than the measured one leaves open.
         """
         projected = profile_for(self.gpu).gpu != self.gpu.name
-        routed = any(layer.mlp and layer.mlp.experts for layer in self.layout.model.layers)
-        seen = self.engine.step_doubt_experts if routed else self.engine.step_doubt
+        mixtures = self.layout.model.mixtures
+        seen = self.engine.step_doubt_experts if mixtures else self.engine.step_doubt
         known = hypot(seen, spread(self.cost()))
         return known + PROJECTED if projected else known
 
