@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("reports/kernels"))
     parser.add_argument("--reference", type=Path)
     arguments = parser.parse_args()
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
     others = json.loads(arguments.reference.read_text()) if arguments.reference else {}
     rows = []
@@ -54,7 +55,6 @@ def main() -> None:
         "ceilings": ceilings(),
         "rows": [row.figures() for row in rows],
     }
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
     arguments.out.with_suffix(".md").write_text(markdown(report))
 

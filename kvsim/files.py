@@ -28,23 +28,62 @@ def require_file_name(path: Path) -> None:
     with written(path):
         if not path.name or path.name == ".." or path.is_dir():
             raise ConfigError(f"{path}: is a directory; accepted: a file to write")
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"{path}: is a device or a pipe; accepted: a file to write")
+
+
+def require_file(path: Path, *read: str | Path) -> None:
+    """Refuse, before any work, a file that could not be written or is one that is ``read``."""
+    require_file_name(path)
+    with written(path):
+        if not path.parent.is_dir():
+            raise ConfigError(f"{path}: cannot be written: {path.parent} is not a folder")
+        if any(os.path.exists(one) and path.exists() and path.samefile(one) for one in read):
+            raise ConfigError(f"{path}: is read by the same command; accepted: another file")
+    require_writable(path)
+
+
+def require_folder(folder: Path, *endings: str) -> None:
+    """Refuse, before any work, a folder to which files with such endings could not be written.
+
+    It need not exist, nor the folders above it.
+    """
+    with written(folder):
+        if os.path.lexists(folder) and not folder.is_dir():
+            raise ConfigError(f"{folder}: exists and is not a folder; accepted: a folder")
+        _try_in(folder.absolute())
+        for ending in endings:
+            for place in folder.glob(f"*{ending}"):
+                require_file_name(place)
 
 
 def require_writable(path: Path) -> None:
     """Refuse, before any work, a place in whose nearest folder nothing can be made."""
-    folder = path.absolute().parent
     with written(path):
-        while not folder.exists():
-            folder = folder.parent
-        with TemporaryFile(dir=folder):
+        _try_in(_part(path.absolute()))
+
+
+def _try_in(place: Path) -> None:
+    """Make a file in the nearest folder that there is, be it for a moment."""
+    try:
+        place.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        _try_in(place.parent)
+    else:
+        with TemporaryFile(dir=place):
             pass
+
+
+def _part(path: Path) -> Path:
+    """What a file is called until it is whole."""
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write that takes its name only when all went well."""
     require_file_name(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = _part(path)
     with written(path):
         try:
             with part.open("xb") as file:

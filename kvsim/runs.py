@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
 from kvsim.errors import ConfigError
-from kvsim.files import whole_file, written
+from kvsim.files import require_writable, whole_file, written
 
 if TYPE_CHECKING:
     from kvsim.analysis.summary import Deployment, Summary
@@ -139,8 +139,7 @@ class Recording:
         from kvsim.analysis.statistics import RunStatistics
 
         if out is not None:
-            with written(out):
-                _refuse_foreign(out, overwrite=overwrite)
+            require_place(out, overwrite=overwrite)
         self._out = out
         self._kept: list[RequestTable] | None = [] if keep and out is None else None
         self._statistics = RunStatistics(slos)
@@ -211,8 +210,17 @@ class Recording:
         self._folder = None
 
 
+def require_place(out: Path, *, overwrite: bool = False) -> None:
+    """Refuse, before any work, a folder that a run cannot be written to.
+
+    A folder is overwritten only if it is empty, or a run that may be.
+    """
+    with written(out):
+        _refuse_foreign(out, overwrite=overwrite)
+    require_writable(out)
+
+
 def _refuse_foreign(out: Path, *, overwrite: bool) -> None:
-    """A folder is overwritten only if it is empty, or a run that may be."""
     if not out.name or out.name == "..":
         raise ConfigError(f"--out {out}: must name a folder for the run")
     if out.is_symlink() or (out.exists() and not out.is_dir()):

@@ -231,7 +231,7 @@ def test_two_runs_write_the_same_bytes(trace, tmp_path, capsys) -> None:
         ("replay TRACE --trace-out FOLDER", 2, "is a directory"),
         ("replay TRACE --trace-out ..", 2, "is a directory"),
         ("replay TRACE --trace-out /", 2, "is a directory"),
-        ("replay TRACE --trace-out TRACE", 2, "is the trace that is replayed"),
+        ("replay TRACE --trace-out TRACE", 2, "is read by the same command"),
         ("trace convert TRACE . --to kvsim", 2, "is a directory"),
         ("trace convert TRACE / --to parquet", 2, "is a directory"),
         ("replay TRACE --fail-on ttft", 2, "must be like ttft=2s"),

@@ -12,6 +12,7 @@ import typer
 
 from kvsim.cli.trace import READING, Given, Source, with_flags
 from kvsim.errors import ConfigError, shown
+from kvsim.files import require_folder
 from kvsim.lists import listed
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ def cache(
     from kvsim.cli.cache_parts import awaited, read_shares
     from kvsim.workload import TraceOptions, open_trace
 
+    if plots is not None:
+        require_folder(plots, ".png")
     makers = makers_of(policies, assignments or [])
     shares = None if quotas is None else read_shares(quotas, given.get("isolation"))
     opened = open_trace(trace, TraceOptions(**given, hash_block=hash_block))

@@ -36,13 +36,11 @@ def calibrate(
 ) -> None:
     """Measure a GPU operator by operator, from which the step time of any model is composed."""
     from kvsim.errors import ConfigError
-    from kvsim.files import require_writable
+    from kvsim.files import require_file
 
     if device not in ("cuda", "cpu"):
         raise ConfigError(f"--device {device!r}: expected cuda or cpu")
-    require_writable(out)
-    if not out.parent.is_dir():
-        raise ConfigError(f"--out {out}: there is no folder {out.parent}")
+    require_file(out)
     if out.exists() and not resume:
         raise ConfigError(f"--out {out}: exists; give --resume to go on with it, or another name")
     if device == "cpu":

@@ -60,10 +60,15 @@ def compare(
     if len(inputs) > 1 or Path(inputs[0], "manifest.json").is_file():
         from kvsim.runs import load_run
 
+        if out is not None:
+            raise ConfigError(
+                f"--out {out}: finished runs are not written again; accepted: one trace"
+            )
         results = [load_run(Path(run)) for run in inputs]
     else:
         varied = Varied(allocators, schedulers, isolations)
         tasks = combinations(scenario, inputs[0], varied, out)
+        require_places(tasks)
         results = run_side_by_side(tasks, jobs or os.cpu_count() or 1)
         if isolations is not None:
             results = with_isolation_costs(results)
@@ -71,6 +76,15 @@ def compare(
             note_ignored(task.scenario)
         note_absent(dict.fromkeys(name for result in results for name in result.absent))
     show_results(results, output)
+
+
+def require_places(tasks: Sequence[Task]) -> None:
+    """Refuse, before anything is simulated, folders that the runs cannot be written to."""
+    from kvsim.runs import require_place
+
+    for task in tasks:
+        if task.out is not None:
+            require_place(task.out)
 
 
 class Varied(NamedTuple):

@@ -11,6 +11,7 @@ import typer
 from kvsim.cli.common import flag_option, require_simulated, with_scenario
 from kvsim.cli.output import PIPE_WIDTH, Output
 from kvsim.errors import ConfigError
+from kvsim.files import require_folder
 from kvsim.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ def leakage(
             "--quotas need isolation, which is compared here; accepted: kvsim leakage without --quotas"
         )
     require_simulated(scenario, "kvsim leakage")
+    if plots is not None:
+        require_folder(plots, ".png")
     probing = Probing(probes, probe_tokens, lag)
     found = study(Question(scenario, trace, read_defences(defences), probing))
     if plots is not None:

@@ -51,10 +51,11 @@ def plan(
     if output == "csv":
         raise ConfigError("a plan is printed as table or json; --report writes files")
     require_simulated(scenario, "kvsim plan")
+    places = Places(tuple(report or ()), out)
+    places.check(trace, *([money.price_file] if money.price_file else []))
     gpus = (scenario.gpu,) if gpu is None else tuple(listed("--gpu", gpu))
     question = asking(scenario, trace, gpus, wanted, money)
     with remember.opened() as replays:
-        places = Places(tuple(report or ()), out)
         answer(question, jobs or os.cpu_count() or 1, places, output, replays)
 
 
@@ -90,7 +91,6 @@ def answer(
     from kvsim.planning import plan as planned
     from kvsim.runs import to_json
 
-    places.check()
     progress = Progress()
     try:
         found = planned(question, jobs=jobs, told=progress, keep=places.any, archive=replays)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kvsim.cli.output import PIPE_WIDTH
+from kvsim.files import require_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,17 +37,19 @@ def show(
     ] = None,
 ) -> None:
     """Print what a profile holds and where it comes from."""
-    found, console = chosen(gpu, profile), wide_console()
     if plots is not None:
-        from kvsim.profile_plots import write_profile_plots
-
-        for path in write_profile_plots(found, plots):
-            console.print(f"wrote {path}")
+        require_folder(plots, ".png")
+    found, console = chosen(gpu, profile), wide_console()
     if operator is None:
         show_machine(found, console)
         show_tables(found, console)
     else:
         show_points(found, operator, console)
+    if plots is not None:
+        from kvsim.profile_plots import write_profile_plots
+
+        for path in write_profile_plots(found, plots):
+            console.print(f"wrote {path}")
 
 
 @app.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,7 @@ import typer
 from kvsim.cli.common import flag_option, note_ignored, require_simulated, with_scenario
 from kvsim.cli.output import Output, note_absent, show_results
 from kvsim.errors import ConfigError
-from kvsim.files import require_file_name
+from kvsim.files import require_file
 from kvsim.scenario import Scenario
 from kvsim.slo import read_bound, require
 
@@ -69,7 +68,7 @@ def replay(
     if plots and out is None:
         raise ConfigError("--plots needs --out: the figures go into the run's folder")
     if trace_out is not None:
-        _require_place(trace_out, trace)
+        require_file(trace_out, trace)
     if sensitivity:
         require_simulated(scenario, "--sensitivity")
     if sensitivity and trace == "-":
@@ -106,15 +105,6 @@ def moved(scenario: Scenario, trace: str, result: RunResult) -> list[str]:
     found = sensitivities(scenario, trace, result.summary)
     result.summary = {**result.summary, "sensitivity": found}
     return shown(found)
-
-
-def _require_place(trace_out: Path, trace: str) -> None:
-    """Refuse, before anything is simulated, a place where no timeline can be written."""
-    require_file_name(trace_out)
-    if not trace_out.parent.is_dir():
-        raise ConfigError(f"--trace-out {trace_out}: {trace_out.parent} is not a folder")
-    if trace_out.exists() and os.path.exists(trace) and trace_out.samefile(trace):
-        raise ConfigError(f"--trace-out {trace_out}: is the trace that is replayed")
 
 
 def note_verified(result: RunResult) -> None:

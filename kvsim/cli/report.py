@@ -39,7 +39,7 @@ def report(
 
     if not out:
         raise ConfigError("--out FILE is missing: the report to write (.html, .md, .pdf, .csv)")
-    check_targets("--out", out)
+    check_targets("--out", out, read=[money.price_file] if money.price_file else [])
     prices = Prices(money.day, money.preference, money.electricity, money.owned)
     terms = Terms(prices, tuple(slo or ()), attainment)
     found = documents(inputs, terms, shlex.join(["kvsim", *sys.argv[1:]]))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvsim.errors import ConfigError
+from kvsim.files import require_folder
 
 if TYPE_CHECKING:
     from kvsim.reproductions.findings import Findings, Reproduction
@@ -44,6 +45,8 @@ def reproduce(
     if listed:
         show_list()
         return
+    if out is not None:
+        require_folder(out, ".md", ".png")
     given = {"trace": trace, "lengths": lengths, "seed": seed}
     plans = planned(names or [], given, assignments or [], everything=everything)
     results = []

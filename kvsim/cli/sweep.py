@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from kvsim.cli.output import PIPE_WIDTH, Output
 from kvsim.errors import ConfigError, KvsimError
+from kvsim.files import require_folder
 from kvsim.lists import listed
 
 if TYPE_CHECKING:
@@ -76,12 +77,13 @@ def run(
     from kvsim.sweeping.spec import read_spec
 
     described = read_spec(spec)
-    matrix = configurations(described, str(spec))
     if dry_run:
-        list_matrix(matrix, described.size)
+        list_matrix(configurations(described, str(spec)), described.size)
         return
     if out is None:
         raise ConfigError("--out DIR is missing: the folder that keeps the sweep")
+    require_folder(out)
+    matrix = configurations(described, str(spec))
     counts = run_matrix(
         matrix,
         out,

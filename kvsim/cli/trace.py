@@ -6,9 +6,12 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from kvsim.files import require_file
 
 if TYPE_CHECKING:
     from kvsim.workload import Summary, Trace, TraceOptions, WorkloadSpec
@@ -91,7 +94,7 @@ def _flag(name: str, kind: type, help_line: str) -> inspect.Parameter:
 
 Source = Annotated[str, typer.Argument(metavar="TRACE", help="File, folder, or - for stdin.")]
 Target = Annotated[
-    str, typer.Argument(metavar="OUT", help=".jsonl, .jsonl.gz, .parquet, or - for stdout.")
+    Path, typer.Argument(metavar="OUT", help=".jsonl, .jsonl.gz, .parquet, or - for stdout.")
 ]
 To = Annotated[str | None, typer.Option("--to", help="Format written: kvsim, mooncake, parquet.")]
 
@@ -121,11 +124,10 @@ def info(
 def convert(trace: Source, out: Target, to: To = None, *, given: Given) -> None:
     """Write a trace as kvsim JSONL, Parquet or Mooncake JSONL."""
     from kvsim.workload import open_trace, write_trace
-    from kvsim.workload.writers import chosen_format
 
-    chosen_format(out, to)
+    require_target(out, to)
     source = open_trace(trace, _options(given))
-    count = write_trace(source, out, to)
+    count = write_trace(source, str(out), to)
     _say(f"{out}: {count:,} requests")
     _warn(source)
 
@@ -146,8 +148,18 @@ def generate(
     """Make a synthetic trace; the same options and seed give the same trace."""
     from kvsim.workload import generate, write_trace
 
-    count = write_trace(generate(_spec(preset, given), seed), out, to)
+    require_target(out, to)
+    count = write_trace(generate(_spec(preset, given), seed), str(out), to)
     _say(f"{out}: {count:,} requests")
+
+
+def require_target(out: Path, to: str | None) -> None:
+    """Refuse, before a trace is read or drawn, a place or a format that it cannot be written to."""
+    from kvsim.workload.writers import chosen_format
+
+    chosen_format(str(out), to)
+    if str(out) != "-":
+        require_file(out)
 
 
 def _options(given: Given) -> TraceOptions:

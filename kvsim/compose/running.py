@@ -39,10 +39,11 @@ def simulate(
     takes every iteration one by one, and gives every request the same times; ``check`` asserts after each that the
     books balance. ``verify`` compares what an executor computes with contiguous memory. ``watch`` sees every request on its way in.
     """
+    recording = Recording(out, overwrite=overwrite, keep=keep, slos=scenario.slo)
     opened = trace if isinstance(trace, Trace) else open_trace(trace, trace_options(scenario))
     deployed = deploy(scenario, leaps=leaps, check=check, verify=verify)
     replicas, slots = deployed.replicas, deployed.replicas[0].allocator.total_slots
-    with Recording(out, overwrite=overwrite, keep=keep, slos=scenario.slo) as recording:
+    with recording:
         recorder = Recorder(len(replicas), slots, recording, limits=deployed.limits)
         serve = audited if check else replay
         awaited = Awaited(scenario.quotas or {})

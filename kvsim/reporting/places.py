@@ -23,12 +23,12 @@ class Places(NamedTuple):
         """Whether anything is written."""
         return bool(self.files or self.folder)
 
-    def check(self) -> None:
-        """ConfigError, before any work, for what could not be written."""
+    def check(self, *read: str | Path) -> None:
+        """ConfigError, before any work, for what could not be written or is also ``read``."""
         from kvsim.reporting.render import RENDERERS, check_targets
         from kvsim.reporting.saved import check_folder
 
-        check_targets("--report", self.files, (*RENDERERS, JSON))
+        check_targets("--report", self.files, (*RENDERERS, JSON), read=read)
         if self.folder is not None:
             check_folder(self.folder)
 

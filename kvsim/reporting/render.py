@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from kvsim.errors import ConfigError
 from kvsim.export import inert
-from kvsim.files import require_file_name, require_writable, whole_file, written
+from kvsim.files import require_file, require_folder, whole_file, written
 from kvsim.reporting.document import Block, Document, Figure, Table, overview
 from kvsim.reporting.forms import shown
 from kvsim.reporting.pages import environment
@@ -27,16 +27,21 @@ Rendered = tuple[bytes, dict[str, bytes]]
 """The file, and files beside it by their paths."""
 
 
-def check_targets(flag: str, paths: Sequence[Path], suffixes: Iterable[str] | None = None) -> None:
-    """ConfigError, before any work, for a file that could not be written."""
+def check_targets(
+    flag: str,
+    paths: Sequence[Path],
+    suffixes: Iterable[str] | None = None,
+    *,
+    read: Sequence[str | Path] = (),
+) -> None:
+    """ConfigError, before any work, for a file that could not be written or is also ``read``."""
     known = tuple(suffixes or RENDERERS)
     for path in paths:
         if path.suffix not in known:
             raise ConfigError(f"{flag} {path}: must end in {', '.join(known)}")
-        require_file_name(path)
-        if not path.parent.is_dir():
-            raise ConfigError(f"{flag} {path}: {path.parent} is not a folder")
-        require_writable(path)
+        require_file(path, *read)
+        if path.suffix == ".md":
+            require_folder(figures_of(path), ".svg")
 
 
 def write_report(documents: Sequence[Document], path: Path) -> None:
@@ -65,16 +70,22 @@ def html(documents: Sequence[Document], path: Path) -> Rendered:
     return page.render(documents=documents, place=place).encode(), {}
 
 
+def figures_of(path: Path) -> Path:
+    """The folder of a text's figures."""
+    return path.with_name(f"{path.stem}_figures")
+
+
 def markdown(documents: Sequence[Document], path: Path) -> Rendered:
     """Text that refers to figures in a folder beside it."""
     from kvsim.reporting.figures import svg
 
     figures: dict[str, bytes] = {}
+    folder = figures_of(path).name
 
     def place(figure: Figure) -> str:
-        name = f"{path.stem}_figures/{figure.name}{len(figures) or ''}.svg"
-        if f"{path.stem}_figures/{figure.name}.svg" not in figures:
-            name = f"{path.stem}_figures/{figure.name}.svg"
+        name = f"{folder}/{figure.name}{len(figures) or ''}.svg"
+        if f"{folder}/{figure.name}.svg" not in figures:
+            name = f"{folder}/{figure.name}.svg"
         figures[name] = svg(figure.chart)
         return name
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kvsim.errors import ConfigError
 from kvsim.files import whole_file, written
 from kvsim.reproductions.findings import Findings, Published, Reproduction, Row
 
@@ -76,8 +75,6 @@ def markdown(name: str, reproduction: Reproduction, findings: Findings, command:
 
 def write(folder: Path, name: str, page: str, figure: bytes) -> None:
     """Put a page and its figure into a folder, which is made if need be."""
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"--out {folder}: is a file; accepted: a folder")
     with written(folder):
         folder.mkdir(parents=True, exist_ok=True)
     for ending, content in ((".md", page.encode()), (".png", figure)):
