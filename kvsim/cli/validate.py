@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,15 +49,17 @@ def validate(
     Recorded decisions must be equal, request by request; of measured runs the errors of the
     prediction are shown, metric by metric.
     """
-    from kvsim.validation import Verdict, summary
+    from kvsim.validation import META, Verdict, summary
     from kvsim.validation import validate as check
 
     if report is not None:
         from kvsim.validation.report import check_report, write_report
 
-        check_report(report)
+        read = (*recordings, *(path / META for path in recordings))
+        check_report(report, *read, *([workload] if workload else []))
     reports = [check(path, workload, leaps=leaps, calibrate=calibrate) for path in recordings]
     runs = [one for one in reports if not isinstance(one, Verdict)]
+    note_unmodelled(reports)
     if report is not None:
         write_report(runs, report)
     if as_json:
@@ -67,6 +71,13 @@ def validate(
         show_runs(runs)
     if any(isinstance(one, Verdict) and one.exact < one.requests for one in reports):
         raise typer.Exit(1)
+
+
+def note_unmodelled(reports: Iterable[RunReport | Verdict]) -> None:
+    """Say on stderr what the recorded engines were started with that kvsim has no model of."""
+    for one in reports:
+        for line in one.unmodelled:
+            print(f"kvsim: warning: {line}", file=sys.stderr)
 
 
 def show_verdict(path: Path, verdict: Verdict, *, named: bool) -> None:

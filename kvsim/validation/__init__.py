@@ -15,7 +15,7 @@ from kvsim.validation.reference import Verdict, load_reference
 from kvsim.validation.scheduler import check_scheduler
 from kvsim.validation.vllm_run import read_vllm_run
 
-__all__ = ["Comparison", "RunReport", "Verdict", "summary", "validate", "worst"]
+__all__ = ["META", "Comparison", "RunReport", "Verdict", "summary", "validate", "worst"]
 
 
 def validate(

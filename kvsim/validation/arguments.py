@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import inf
 from typing import Any
 
@@ -19,8 +19,9 @@ class Arguments:
     def __init__(self, where: str, given: object) -> None:
         if not isinstance(given, Mapping):
             raise TraceError(f"{where} is {shown(given)}; accepted: an object")
-        self._where = where
+        self.where = where
         self._given = {name: value for name, value in given.items() if value is not None}
+        self._read: set[str] = set()
 
     def text(self, name: str, default: str = "") -> str:
         """A name."""
@@ -60,12 +61,26 @@ class Arguments:
         named = ", ".join(map(str, accepted)) or "none"
         self._one(name, None, lambda value: value in accepted, named)
 
+    def inner(self, name: str) -> Arguments:
+        """The values of an object within this one; of anything else, which stays unread, none."""
+        value = self._given.get(name)
+        if isinstance(value, Mapping):
+            self._read.add(name)
+        return Arguments(f"{self.where}.{name}", value if isinstance(value, Mapping) else {})
+
+    def unread(self) -> Iterator[tuple[str, str, object]]:
+        """What nobody has asked for: its name with its place, its name, and its value."""
+        for name, value in self._given.items():
+            if name not in self._read:
+                yield f"{self.where}.{name}", name, value
+
     def _one(self, name: str, default: Any, right: Callable[[Any], bool], accepted: str) -> Any:
+        self._read.add(name)
         value = self._given.get(name)
         if value is None:
             return default
         if not right(value):
-            raise TraceError(f"{self._where}.{name} is {shown(value)}; accepted: {accepted}")
+            raise TraceError(f"{self.where}.{name} is {shown(value)}; accepted: {accepted}")
         return value
 
 

@@ -16,23 +16,30 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from kvsim.catalog import load_gpu, load_model
+from kvsim.catalog import load_gpu
 from kvsim.catalog.engines import load_engine
 from kvsim.catalog.hardware import Gpu
 from kvsim.core import Request
 from kvsim.errors import TraceError
-from kvsim.layout import KVLayout
 from kvsim.sizing import Limits, plan_memory
 from kvsim.validation.arguments import Arguments
 from kvsim.validation.engine import Setup
 from kvsim.validation.measurement import Measurement, Tick
 from kvsim.validation.observed import Outcome
 from kvsim.validation.reference import number
-from kvsim.validation.vllm_run import count, seconds, shape_of
+from kvsim.validation.started import ENGINE, layout_of, options_of
+from kvsim.validation.unmodelled import MEMORY, unmodelled
+from kvsim.validation.vllm_run import count, seconds
 
 META = "meta.json"
 BLOCK = 16
 """Tokens of a block, unless the recording says otherwise."""
+SHARE = "gpu_memory_utilization"
+ABOUT = ("dataset_hash", "dataset_path", "engine_kwargs", "finished_at", "hardware", "kv_cache",
+         "model", "num_requests", "resolved_config", "schema_version", "started_at",
+         "max_num_batched_tokens", "max_num_seqs", "tick_seconds")  # fmt: skip
+"""What is read in other ways, and what the benchmark says of itself; ``resolved_config`` follows
+from the arguments."""
 GPUS = {"RTXPRO6000": "rtx-pro-6000"}
 """Folder names that the catalog does not know, and what it calls them."""
 TIMES = ("arrival_time", "queued_ts", "first_token_ts", "last_token_ts")
@@ -132,27 +139,33 @@ def setup_of(folder: Path, meta: object) -> Setup:
     given = recorded.get("engine_kwargs")
     started = Arguments(f"{folder / META}: engine_kwargs", given)
     memory = Arguments(f"{folder / META}: kv_cache", recorded.get("kv_cache") or {})
-    layout = KVLayout(
-        load_model(shape_of(started.text("model"))),
-        started.text("kv_cache_dtype", "auto"),
-        started.whole("tensor_parallel_size", 1),
-    )
+    compilation = started.inner("compilation_config")
+    caching = memory.flag("enable_prefix_caching", default=True)
+    layout = layout_of(started)
+    options = options_of(started, [started, compilation], caching=caching)
     gpu = gpu_of(folder)
     sequences = number(folder / META, "engine_kwargs", given, "max_num_seqs", least=1)
     tokens = number(folder / META, "engine_kwargs", given, "max_num_batched_tokens", least=1)
-    size = memory.whole("block_size", BLOCK)
-    limits = Limits(size, memory.amount("gpu_memory_utilization", 0.9), tokens, sequences)
-    blocks = memory.whole("num_gpu_blocks", 0) or plan_memory(layout, gpu, limits).num_gpu_blocks
+    size = memory.whole("block_size", started.whole("block_size", BLOCK))
+    share = memory.amount(SHARE, started.amount(SHARE, 0.9))
+    limits = Limits(size, share, tokens, sequences)
+    known = memory.whole("num_gpu_blocks", started.whole("num_gpu_blocks_override", 0))
+    blocks = known or plan_memory(layout, gpu, limits).num_gpu_blocks
+    replicas = started.whole("data_parallel_size", 1, most=1024)
     return Setup(
         layout,
         gpu,
-        load_engine("vllm-0.23"),
+        load_engine(ENGINE),
         num_blocks=blocks,
         block_size=size,
         max_num_seqs=sequences,
         max_num_batched_tokens=tokens,
-        replicas=started.whole("data_parallel_size", 1, most=1024),
-        prefix_caching=memory.flag("enable_prefix_caching", default=True),
+        replicas=replicas,
+        unmodelled=unmodelled(
+            [Arguments(f"{folder / META}: run", recorded), started, compilation, memory],
+            (*ABOUT, *(MEMORY if known else ())),
+        ),
+        **options,
     )
 
 

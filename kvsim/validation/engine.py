@@ -61,6 +61,8 @@ class Setup:
     """Most tokens of a prompt in an iteration, if not 0."""
     step: dict[str, Any] = field(default_factory=dict)
     """Options of the step-time model that the engine's data do not have."""
+    unmodelled: tuple[str, ...] = ()
+    """What it was started with that is not modelled, a line each."""
 
     def cost(self, **constants: Any) -> Served:
         """The step times that kvsim predicts."""

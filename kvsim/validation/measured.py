@@ -83,6 +83,11 @@ class RunReport(NamedTuple):
         return self.run.name
 
     @property
+    def unmodelled(self) -> tuple[str, ...]:
+        """What the engine was started with that is not modelled, a line each."""
+        return self.run.setup.unmodelled
+
+    @property
     def rows(self) -> int:
         """Recorded iterations."""
         return len(self.run.rows)

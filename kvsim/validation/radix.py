@@ -15,8 +15,13 @@ from kvsim.errors import TraceError
 from kvsim.memory.eviction import LRU, EvictionPolicy, EvictionQueue
 from kvsim.memory.radix_content import content_of
 from kvsim.memory.radix_tree import RadixTree
+from kvsim.validation.arguments import Arguments
 from kvsim.validation.reference import Mismatch, Verdict, beside, number, rows
+from kvsim.validation.unmodelled import unmodelled
 from kvsim.workload import open_trace
+
+ABOUT = ("capacity_tokens", "page_size", "engine", "requests", "hit_tokens", "prompt_tokens")
+"""What is read of a recording's cache, and what a recording says of itself."""
 
 
 class Decision(NamedTuple):
@@ -76,7 +81,8 @@ def check_radix(recording: Mapping[str, Any], path: Path, workload: Path | None)
     pairs = zip(map(tuple, recorded), decisions, strict=False)
     wrong = [(theirs, ours) for theirs, ours in pairs if theirs != ours]
     exact = len(decisions) - len(wrong)
-    return Verdict(len(recorded), exact, _first(wrong, recorded, decisions))
+    ignored = unmodelled([Arguments(f"{path}: meta", meta)], ABOUT)
+    return Verdict(len(recorded), exact, _first(wrong, recorded, decisions), ignored)
 
 
 def _first(

@@ -27,11 +27,13 @@ class Verdict(NamedTuple):
     requests: int
     exact: int
     first_mismatch: Mismatch | None
+    unmodelled: tuple[str, ...] = ()
+    """What the engine was started with that is not modelled, a line each."""
 
     def as_dict(self) -> dict[str, object]:
-        """The same, ready for JSON."""
-        first = self.first_mismatch
-        return {**self._asdict(), "first_mismatch": first and first._asdict()}
+        """How many, and the first difference, ready for JSON."""
+        first = self.first_mismatch and self.first_mismatch._asdict()
+        return {"requests": self.requests, "exact": self.exact, "first_mismatch": first}
 
 
 def load_reference(path: Path) -> dict[str, Any]:

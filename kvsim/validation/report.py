@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kvsim import __version__
 from kvsim.errors import ConfigError
-from kvsim.files import whole_file
+from kvsim.files import require_file, whole_file
 from kvsim.reporting.pages import environment
 from kvsim.reporting.render import check_targets
 from kvsim.validation.measured import RunReport
@@ -17,9 +17,10 @@ from kvsim.validation.measured import RunReport
 SUFFIX = ".html"
 
 
-def check_report(path: Path) -> None:
-    """ConfigError, before any work, for a file that could not be written."""
-    check_targets("--report", [path], [SUFFIX])
+def check_report(path: Path, *read: Path) -> None:
+    """ConfigError, before any work, for a file that could not be written or is also ``read``."""
+    check_targets("--report", [path], [SUFFIX], read=read)
+    require_file(path.with_suffix(".json"), *read)
 
 
 def write_report(runs: Seq[RunReport], path: Path) -> None:

@@ -20,12 +20,16 @@ from kvsim.scheduling.chunked import Chunked
 from kvsim.simulation.cluster import simulate
 from kvsim.simulation.replica import Replica
 from kvsim.simulation.silent import Silent
+from kvsim.validation.arguments import Arguments
 from kvsim.validation.reference import Mismatch, Verdict, beside, earliest, number, rows
+from kvsim.validation.unmodelled import unmodelled
 from kvsim.workload import open_trace
 
 MICROSECOND = PICOSECONDS // 1_000_000
 FIELDS = ("first_scheduled_us", "first_token_us", "finish_us", "cached", "preemptions")
 """What must be equal for a request to be exact."""
+ABOUT = ("engine", "requests")
+"""What a recording says of itself."""
 
 Decisions = tuple[int | None, ...]
 """The values of :data:`FIELDS`; None for what never happened."""
@@ -93,14 +97,15 @@ def check_scheduler(
     requests = list(recorded_requests(path, table, beside(path, workload)))
     decided = decide(requests, engine, leaps=leaps)
     wrong = [row for row, decisions in expected.items() if decided.requests.get(row) != decisions]
+    ignored = unmodelled([Arguments(f"{path}: meta", recording["meta"])], {*Engine._fields, *ABOUT})
     if not wrong:
-        return Verdict(len(expected), len(expected), None)
+        return Verdict(len(expected), len(expected), None, ignored)
     states = decide(requests, engine, leaps=False).iterations
     recorded = list(recorded_iterations(recording))
     first = earliest(
         _mismatch(row, expected[row], decided.requests.get(row), recorded, states) for row in wrong
     )
-    return Verdict(len(expected), len(expected) - len(wrong), first)
+    return Verdict(len(expected), len(expected) - len(wrong), first, ignored)
 
 
 def engine_of(recording: Mapping[str, Any], path: Path) -> Engine:

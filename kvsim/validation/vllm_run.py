@@ -7,52 +7,30 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvsim.catalog import load_gpu, load_model
+from kvsim.catalog import load_gpu
 from kvsim.catalog.engines import load_engine
-from kvsim.catalog.models import entries
 from kvsim.core import Request
 from kvsim.errors import TraceError, shown
-from kvsim.layout import KVLayout
 from kvsim.validation.arguments import Arguments
 from kvsim.validation.engine import Setup
 from kvsim.validation.measurement import Measurement, Tick
 from kvsim.validation.observed import Outcome
 from kvsim.validation.reference import beside, number, rows
 from kvsim.validation.rows import Row
+from kvsim.validation.started import ENGINE, layout_of, options_of
+from kvsim.validation.unmodelled import MEMORY, unmodelled
 from kvsim.workload import open_trace
 
 if TYPE_CHECKING:
     from kvsim.validation.measurement import Floats
 
-SHAPES = {
-    "dsv2lite": "deepseek-v2-lite",
-    "Qwen3-30B-A3B-Instruct-2507": "qwen3-30b-a3b",
-}
-"""Names of recorded models that resemble none of the catalog, and whose shape they have."""
 FIELDS = ["t", "running", "waiting", "kv_usage", "prefix_queries", "prefix_hits", "gen_tokens",
           "prompt_tokens", "cached_prompt_tokens", "preempted"]  # fmt: skip
 """What a recorded iteration begins with; those without output end before the tokens."""
-FIXED: dict[str, tuple[object, ...]] = {
-    "async_scheduling": (True,),
-    "enable_chunked_prefill": (True,),
-    "scheduling_policy": ("fcfs",),
-    "pipeline_parallel_size": (1,),
-    "data_parallel_size": (1,),
-    "decode_context_parallel_size": (1,),
-    "dtype": ("auto", "bfloat16", "float16", "half"),
-    "quantization": ("fp8",),
-    "kv_offloading_backend": ("native",),
-    "cpu_offload_gb": (0,),
-    "speculative_config": (),
-    "enable_lora": (False,),
-}
-"""Arguments that make another engine of it, and the values that do not."""
-RANDOM_EXPERTS = 0.24
-"""Experts that a model with random weights reaches more with each doubling of a batch's tokens, as a
-share of those of one token: most tokens choose the same. From decodes of DeepSeek-V2-Lite's bursts."""
+RECORDED = ("num_gpu_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens")
+"""What the engine made of its arguments."""
 LATE = 0.001
 """Seconds from a planned call to the real one, where that is not recorded."""
-GIB = 2**30
 
 
 def read_vllm_run(recording: Mapping[str, Any], path: Path, workload: Path | None) -> Measurement:
@@ -208,47 +186,22 @@ def setup_of(path: Path, info: Any) -> Setup:
     """The engine that ``info`` describes."""
     given = info.get("engine_args") if isinstance(info, Mapping) else None
     arguments = Arguments(f"{path}: info.engine_args", given)
-    for name, accepted in FIXED.items():
-        arguments.only(name, *accepted)
-    layout = KVLayout(
-        load_model(shape_of(arguments.text("model"))),
-        arguments.text("kv_cache_dtype", "auto"),
-        arguments.whole("tensor_parallel_size", 1),
-    )
-    step: dict[str, Any] = {"weight_dtype": arguments.text("quantization", "auto")}
-    if arguments.text("load_format") == "dummy":
-        step["expert_growth"] = RANDOM_EXPERTS
-    sizes = Arguments(f"{path}: info", info).sizes("cudagraph_capture_sizes")
-    offloading = round(arguments.amount("kv_offloading_size", 0) * GIB)
-    caching = arguments.flag("enable_prefix_caching", default=True)
-    if offloading and not caching:
-        raise TraceError(
-            f"{path}: info.engine_args.enable_prefix_caching is False with a kv_offloading_size; "
-            "accepted: True, or no kv_offloading_size"
-        )
+    recorded = Arguments(f"{path}: info", info)
+    compilation = arguments.inner("compilation_config")
+    arguments.only("data_parallel_size", 1)
+    layout = layout_of(arguments)
+    options = options_of(arguments, [recorded, arguments, compilation])
+    blocks, size, sequences, tokens = (number(path, "info", info, it, least=1) for it in RECORDED)
     return Setup(
         layout,
         load_gpu("h200"),
-        load_engine("vllm-0.23"),
-        num_blocks=number(path, "info", info, "num_gpu_blocks", least=1),
-        block_size=number(path, "info", info, "block_size", least=1),
-        max_num_seqs=number(path, "info", info, "max_num_seqs", least=1),
-        max_num_batched_tokens=number(path, "info", info, "max_num_batched_tokens", least=1),
-        longest_chunk=arguments.whole("long_prefill_token_threshold", 0, least=0),
-        offloading=offloading,
-        prefix_caching=caching,
-        captured=() if arguments.flag("enforce_eager", default=False) else sizes,
-        step=step,
+        load_engine(ENGINE),
+        num_blocks=blocks,
+        block_size=size,
+        max_num_seqs=sequences,
+        max_num_batched_tokens=tokens,
+        unmodelled=unmodelled(
+            [recorded, arguments, compilation], (*RECORDED, *MEMORY, "engine_args")
+        ),
+        **options,
     )
-
-
-def shape_of(model: str) -> str:
-    """The catalog's name of a model whose folder may spell it without punctuation."""
-    folder = model.rstrip("/").rpartition("/")[2]
-    alike = [name for name in entries() if plain(name) == plain(folder)]
-    return SHAPES.get(folder) or (alike[0] if alike else folder)
-
-
-def plain(name: str) -> str:
-    """Letters and digits alone."""
-    return "".join(filter(str.isalnum, name.lower()))
