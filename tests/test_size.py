@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kvsim
 from kvsim.cli.app import run
 
 Size = Callable[..., dict[str, Any]]
@@ -40,8 +42,12 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     return call
 
 
+LIMITS = ("--max-num-batched-tokens", "2048", "--max-num-seqs", "128")
+"""Of the engines whose pools are known."""
+
+
 def test_it_prints_one_json_object_with_everything(sized: Size) -> None:
-    answer = sized("--model", "llama-3-8b", "--gpu", "h200", "--tokens", "8192")
+    answer = sized("--model", "llama-3-8b", "--gpu", "h200", "--tokens", "8192", *LIMITS)
     assert answer["kv_bytes_per_token"] == 131_072
     assert answer["fixed_bytes_per_sequence"] == 0
     assert answer["kv_bytes_per_sequence"] == 2**30
@@ -49,6 +55,14 @@ def test_it_prints_one_json_object_with_everything(sized: Size) -> None:
     assert answer["kv_tokens_capacity"] == 16 * answer["num_gpu_blocks"]
     assert answer["max_concurrency"] == answer["num_gpu_blocks"] / 512
     assert sum(answer["waterfall_bytes_per_gpu"].values()) == answer["memory_bytes_per_gpu"]
+
+
+@pytest.mark.parametrize("gpu", ["h200", "l4"])
+def test_it_finds_the_pool_that_a_replay_has(sized: Size, root: Path, gpu: str) -> None:
+    scenario = kvsim.Scenario(gpu=gpu, workload={"limit": 1})
+    replayed = kvsim.simulate(scenario, root / "traces" / "chat.jsonl.gz").summary
+    # Of a paged pool one block is never given out.
+    assert sized("--gpu", gpu)["num_gpu_blocks"] == replayed["kv_blocks_total"] + 1
 
 
 def test_windows_and_state_are_told_apart_from_what_grows(sized: Size) -> None:
@@ -59,7 +73,8 @@ def test_windows_and_state_are_told_apart_from_what_grows(sized: Size) -> None:
 
 
 def test_a_split_model_has_more_room(sized: Size) -> None:
-    options = ("--model", "llama-3-70b", "--gpu", "a100-80gb", "--gpu-memory-utilization", "0.9")
+    options = ("--model", "llama-3-70b", "--gpu", "a100-80gb", "--gpu-memory-utilization", "0.9",
+               *LIMITS)  # fmt: skip
     answer = sized(*options, "--tensor-parallel-size", "8")
     assert answer["kv_tokens_capacity"] == pytest.approx(1.33e6, rel=0.01)
     assert answer["kv_bytes_per_token"] == 327_680
@@ -116,8 +131,8 @@ def test_what_cannot_fit_is_exit_4_with_its_arithmetic(refused: Callable[..., st
         (("--tensor-parallel-size", "3"), "32 query heads"),
         (("--pipeline-parallel-size", "99"), "1 to 32"),
         (("--tokens", "0"), "tokens 0"),
-        (("--block-size", "0"), "block size 0"),
-        (("--gpu-memory-utilization", "nan"), "gpu memory utilization nan"),
+        (("--block-size", "0"), "--block-size = 0"),
+        (("--gpu-memory-utilization", "nan"), "--gpu-memory-utilization = nan"),
         (("--weight-dtype", "fp7"), "weight dtype 'fp7'"),
         (("--ssm-state-dtype", "fp8"), "state dtype 'fp8'"),
     ],

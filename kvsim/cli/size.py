@@ -38,8 +38,14 @@ def size(
     gpu_memory_utilization: Annotated[
         float, typer.Option(help="Share of the GPU's memory that the engine may use.")
     ] = 0.92,
-    max_num_batched_tokens: Annotated[int, typer.Option(help="Tokens in an iteration.")] = 2048,
-    max_num_seqs: Annotated[int, typer.Option(help="Sequences that may run at once.")] = 128,
+    max_num_batched_tokens: Annotated[
+        int | None,
+        typer.Option(help="Tokens in an iteration; without, what vLLM takes on the GPU."),
+    ] = None,
+    max_num_seqs: Annotated[
+        int | None,
+        typer.Option(help="Sequences that may run at once; without, what vLLM takes on the GPU."),
+    ] = None,
     tokens: Annotated[
         int | None,
         typer.Option(help="Length of a sequence to size; the model's longest if not given."),
@@ -48,8 +54,10 @@ def size(
 ) -> None:
     """Size the KV cache of a model on a GPU: memory waterfall, blocks, and concurrency."""
     from kvsim.catalog import load_gpu, load_model
+    from kvsim.compose.limits import memory_plan, resolved
     from kvsim.layout import KVLayout
-    from kvsim.sizing import Limits, plan_memory, sequence_length
+    from kvsim.scenario_file import load
+    from kvsim.sizing import sequence_length
 
     layout = KVLayout(
         load_model(model),
@@ -59,10 +67,16 @@ def size(
         state_dtype=ssm_state_dtype,
     )
     length = sequence_length(layout.model, tokens)
-    limits = Limits(
-        block_size, gpu_memory_utilization, max_num_batched_tokens, max_num_seqs, weight_dtype
-    )
-    plan = plan_memory(layout, load_gpu(gpu), limits)
+    given = {
+        "block_size": block_size,
+        "gpu_memory_utilization": gpu_memory_utilization,
+        "max_num_batched_tokens": max_num_batched_tokens,
+        "max_num_seqs": max_num_seqs,
+        "weight_dtype": weight_dtype,
+    }
+    limits = load(None, {name: value for name, value in given.items() if value is not None})
+    hardware = load_gpu(gpu)
+    plan = memory_plan(resolved(limits, layout, hardware), layout, hardware)
     if as_json:
         typer.echo(json.dumps(plan.summary(length)))
     else:
