@@ -144,9 +144,7 @@ class Scenario(Settings):
     quotas: Annotated[dict[str, float] | None, BeforeValidator(read_quotas)] = setting(
         None, "KV cache", "Bound on each tenant's share of the pool: acme=50%,*=10%."
     )
-    enable_prefix_caching: bool = setting(
-        True, "KV cache", "Keep prefixes and reuse them, or do not."
-    )
+    enable_prefix_caching: bool = setting(True, "KV cache", "Keep prefixes and reuse them.")
     allocator: Component = setting("paged", "KV cache", "Allocator by name, or module:Class.")
     eviction: Component = setting("lru", "KV cache", "Which cached blocks leave first.")
     reservation: Component = setting(

@@ -68,7 +68,6 @@ def flag_option(
         rich_help_panel=panel,
         metavar=metavar,
         hidden=hidden,
-        show_default=False,
     )
 
 
@@ -96,7 +95,7 @@ SHARED = [
     ),
     _flag("trace_format", str | None, help="Format of the trace.", panel="Workload"),
     _flag("output_format", Output | None, help="Format of the output.", panel="Results"),
-    _flag("json", bool, "--json", help="Print summary.json and nothing else.", panel="Results"),
+    _flag("json", bool, "--json", help="Print JSON and nothing else.", panel="Results"),
     _flag(
         "slo",
         list[str] | None,
@@ -106,7 +105,7 @@ SHARED = [
     _flag(
         "goodput",
         list[str] | None,
-        help="The same in milliseconds: ttft:500. Repeatable.",
+        help="Objective in milliseconds: ttft:500. Repeatable.",
         panel="Results",
     ),
 ]
@@ -126,6 +125,7 @@ def _flags(kind: type[Settings], prefix: str) -> Iterator[inspect.Parameter]:
             # The one that is the default anyway is not shown.
             shown = {"help": text, "panel": panel}
             yield _flag(key, bool | None, f"--{dashed}", hidden=field.default, **shown)
+            shown["help"] = f"Do not {text[0].lower()}{text[1:]}"
             yield _flag(key + OFF, bool | None, f"--no-{dashed}", hidden=not field.default, **shown)
             continue
         default = "" if field.default is None else f" \\[default: {field.default}]"
