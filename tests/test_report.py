@@ -14,6 +14,7 @@ from rich.console import Console
 from kvsim.analysis.summary import Value
 from kvsim.export import csv_of, json_of
 from kvsim.report import WIDTH, print_comparison, print_summary
+from kvsim.report.forms import number
 from kvsim.runs import RunResult
 from tests.recorded import record, served
 
@@ -99,6 +100,19 @@ def test_a_comparison_has_a_column_for_each_run_and_marks_the_best() -> None:
     assert rows["requests/s"].split()[1] == "*"
     assert "*" not in rows["TTFT p50, ms"]
     assert "*" not in rows["KV usage mean"]
+
+
+@pytest.mark.parametrize("goodput", [None, 2.0])
+def test_what_no_run_has_or_all_have_alike_is_nobodys_best(goodput: float | None) -> None:
+    text = printed(changed(request_goodput=goodput), changed(request_goodput=goodput))
+    row = next(line for line in text.splitlines() if line.startswith("goodput"))
+    assert "*" not in row
+
+
+def test_numbers_have_four_digits_and_thousands_their_comma() -> None:
+    known = {2.69999: "2.700", 552.8235: "552.8", 2713.4: "2,713", 999.96: "1,000", 0.0: "0"}
+    for value, shown in known.items():
+        assert number(value) == shown
 
 
 def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:

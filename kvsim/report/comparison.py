@@ -46,7 +46,9 @@ class Row(NamedTuple):
         best = None
         if self.better is not None and len(set(numbers)) > 1:
             best = self.better(numbers)
-        return [self.show(value) + (" *" if value == best else "  ") for value in values]
+        return [
+            self.show(value) + ("  " if best is None or value != best else " *") for value in values
+        ]
 
 
 def _at(summary: Summary, key: str) -> Value:

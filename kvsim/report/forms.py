@@ -17,7 +17,9 @@ def number(value: Value) -> str:
     """Four significant digits; from 1,000 on a whole number."""
     if not isinstance(value, int | float):
         return "-"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.4g}"
+    if value == 0 or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:#,.4g}".removesuffix(".")
 
 
 def milliseconds(value: Value) -> str:
