@@ -30,7 +30,9 @@ def leakage(
     defences: Annotated[
         str, asked(help="By commas: none, salt:SCOPE, round:SECONDS, noise:MEAN SECONDS.")
     ] = "none,salt:tenant,round:0.1,noise:0.1",
-    probes: Annotated[int, asked(help="Requests of the observer; half repeat a prompt.")] = 400,
+    probes: Annotated[
+        int, asked(help="Most requests of the observer; half repeat a prompt.")
+    ] = 400,
     probe_tokens: Annotated[
         int | None,
         asked(help="Tokens of a prompt that a probe repeats; without, where most prompts differ."),
