@@ -26,4 +26,4 @@ class TensorParallel:
         """Faster iterations against GPUs that could have served other requests."""
         size = seen.with_it.scenario.tensor_parallel_size
         faster = seen.before("mean_tpot_ms") / (seen.after("mean_tpot_ms") or 1)
-        return Reason(f"on {size} GPUs a token takes {faster:.2f} times less long, not 2 times")
+        return Reason(f"{size} GPUs make a token {faster:.2f} times as fast, not 2 times")
