@@ -7,6 +7,7 @@ import json
 import statistics
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ from kvsim.catalog.hardware import gpu_names
 from kvsim.catalog.models import model_names
 from kvsim.cli.app import run
 from kvsim.core import BatchShape
-from kvsim.costs import Measured
+from kvsim.costs import Measured, Served
 from kvsim.costs.accuracy import accuracies
 from kvsim.costs.breakdown import breakdown
 from kvsim.costs.curves import Curve, Surface
 from kvsim.costs.matrices import layer_matrices
 from kvsim.costs.operators import SHIPPED, Profile, Table, isotonic, load_profile, rising, shipped
+from kvsim.costs.profile import whole
 from kvsim.costs.skew import further
 from kvsim.costs.weights import Products, blend, exponents, sustained
 from kvsim.errors import ConfigError
@@ -506,6 +508,34 @@ def test_more_tokens_than_were_timed_take_as_much_longer_as_they_are_more_work(n
         assert surface.curve(32_768)(0) == pytest.approx(more * surface.curve(16_384)(0), rel=0.15)
 
 
+FAR = (10**6, 10**7, 10**9)
+"""Contexts longer than any that was timed."""
+
+
+@pytest.mark.parametrize("name", [*sorted(MODELS), "codellama-34b"])
+@pytest.mark.parametrize("dtype", ["auto", "fp4"])
+def test_longer_contexts_than_were_timed_are_not_read_faster_than_they_can_be(
+    name: str, dtype: str
+) -> None:
+    layout = KVLayout(load_model(name), dtype, PLACES.get(name, 2))
+    model = Measured(layout, H200)
+    for operator in model.some("decode"):
+        surface = model.decode_surface([operator])
+        for decodes, context in product((1, 256, 4096), FAR):
+            time = surface.curve(decodes, decodes)(decodes * context)
+            assert time / 1e6 >= model.bound(operator, decodes, context) * (1 - 1e-9)
+    for operator in model.some("prompt"):
+        surface = model.prompt_surface([operator])
+        for new, past in product((1, 256, 8192), FAR):
+            bound = model.bound(operator, new, past)
+            assert surface.curve(whole(new))(past) / 1e6 >= bound * (1 - 1e-9)
+
+
+def test_prompts_can_be_of_any_length_together() -> None:
+    times = [MODELS["llama-3-8b"].time(together([(new, 0)] * 3)) for new in (10**6, 10**7, 10**9)]
+    assert times[0] < times[1] / 80 < times[2] / 400_000
+
+
 def test_a_part_of_a_tile_of_a_prompt_takes_as_long_as_all_of_it() -> None:
     def attention(new: int) -> float:
         shape = together([(new, 20_000)])
@@ -550,7 +580,9 @@ BREAK: dict[str, Callable[[dict[str, Any]], object]] = {
     "runs[0].options.only": lambda data: data["runs"][0].update(
         options={"scope": "full", "only": "decodes", "resume": False}
     ),
+    "runs[4].options.only": lambda data: data["runs"][4]["options"].update(only=[3]),
     "runs[0].date": lambda data: data["runs"][0].pop("date"),
+    "runs[0].multiprocessors": lambda data: data["runs"][0].update(multiprocessors="many"),
     "clocks_mhz.decodes": lambda data: data["runs"][0]["clocks_mhz"].update(decodes="fast"),
     "axes.rope": lambda data: data["axes"].update(rope=[1, "tokens"]),
     "not empty": lambda data: data["tables"].update(rope=[]),
@@ -562,6 +594,8 @@ BREAK: dict[str, Callable[[dict[str, Any]], object]] = {
     "dtype": lambda data: data["tables"]["gemm"][0]["at"].__setitem__(0, 16),
     "at, n": lambda data: data["tables"]["gemm"][0]["at"].__setitem__(1, -256),
     "at, k": lambda data: data["held_out"]["gemm"][0]["at"].__setitem__(2, [1024]),
+    "at, gpus": lambda data: data["tables"]["all_reduce"][0]["at"].__setitem__(0, 1),
+    "at, width": lambda data: data["tables"]["rope"][0]["at"].__setitem__(0, 2.5),
 }
 
 
@@ -616,6 +650,22 @@ def test_a_profile_that_lacks_what_a_step_needs_is_refused_in_one_line(
     message = capsys.readouterr().err
     assert message.count("\n") == 1
     assert what in message
+
+
+@pytest.mark.parametrize("first", [["multiprocessors", "cuda", "seconds", "driver"], None])
+def test_a_profile_that_does_not_say_all_of_its_machine_is_still_shown_and_used(
+    first: list[str] | None, raw: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = copy.deepcopy(raw)
+    if first is None:
+        data["runs"] = []
+    for name in first or ():
+        del data["runs"][0][name]
+    path = tmp_path / "silent.json"
+    assert not refused(data, path, "--weight-dtype", "fp8")
+    assert run(["profile", "show", "--profile", str(path)]) == 0
+    with pytest.raises(ConfigError, match=r"silent.json: runs\[0\].multiprocessors is missing"):
+        Served(KVLayout(load_model("llama-3-8b")), H200, profile=str(path))
 
 
 @pytest.mark.parametrize("table", ["gemm", "sample", "rms_norm", "decode_attention", "moe"])

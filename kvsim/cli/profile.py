@@ -117,7 +117,7 @@ def show_machine(profile: Profile, console: Console) -> None:
         console.print(
             f"  {run['date']}: {run.get('devices', 1)} x {run['device']}, driver "
             f"{run.get('driver', '-')}, torch {run['torch']}, triton {run['triton']}, CUDA "
-            f"{run['cuda']}{seen}, {run.get('seconds', 0):.0f} s{options_of(run)}"
+            f"{run.get('cuda') or '-'}{seen}, {run.get('seconds') or 0:.0f} s{options_of(run)}"
         )
 
 

@@ -28,7 +28,7 @@ from kvsim.layout import KVLayout
 BATCHES = (1, *sorted(size * 2**i for i in range(11) for size in (2, 3)), 4096)
 SMALL = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Tokens at which a mixture of experts bends."""
-PAST_TABLES = (262_144, 1_048_576)
+PAST_TABLES = (262_144, 1_048_576, 2**24, 2**30)
 """Contexts beyond every table, so that a window or a bound still bends where it should."""
 MANY = tuple(2**i for i in range(15, 31))
 """Tokens beyond every table, so that a bound still bends where it should; few of them, far apart."""
@@ -294,7 +294,7 @@ def whole(new: int) -> int:
     return int(tiled("prefill_attention", "new", new))
 
 
-LADDER = tuple(sorted({whole(round(2 ** (i / 16))) for i in range(16 * 24)}))
+LADDER = tuple(sorted({whole(round(2 ** (i / 16))) for i in range(16 * 40)}))
 """Numbers of new tokens: all small ones, then whole tiles, at most sixteen an octave."""
 
 

@@ -18,6 +18,8 @@ FIELDS = {
 RUN = {"date": str, "device": str, "torch": str, "triton": str, "clocks_mhz": dict}
 OPTIONS = {"scope": str, "only": list, "resume": bool}
 """Of a run that says with what it was started."""
+LEAST = {"gpus": 2}
+"""Smallest size on an axis where it is not 1: one GPU alone sends nothing."""
 MOST = 10**15
 """Largest number on an axis."""
 
@@ -60,10 +62,15 @@ def check_run(run: Any, where: str, refuse: Refuse) -> None:
     if "options" in run:
         check_fields(run, {"options": dict}, f"{where}.", refuse)
         check_fields(run["options"], OPTIONS, f"{where}.options.", refuse)
+        if not all(isinstance(name, str) for name in run["options"]["only"]):
+            raise refuse(f"{where}.options.only", run["options"]["only"], "a list of names")
     clocks = {f"{where}.clocks_mhz.{name}": mhz for name, mhz in run["clocks_mhz"].items()}
     for name, value in {**clocks, f"{where}.seconds": run.get("seconds")}.items():
         if value is not None and not between(value, 0, MOST):
             raise refuse(name, value, "a number")
+    processors = run.get("multiprocessors", 1)
+    if type(processors) is not int or not 1 <= processors <= MOST:
+        raise refuse(f"{where}.multiprocessors", processors, "a whole number of at least 1")
 
 
 def check_table(series: Any, axes: Sequence[str] | None, where: str, refuse: Refuse) -> None:
@@ -98,15 +105,16 @@ def check_series(one: Any, axes: Sequence[str], where: str, refuse: Refuse) -> N
 
 
 def check_place(place: Sequence[Any], axes: Sequence[str], where: str, refuse: Refuse) -> None:
-    """Raise for a place that is not a name or a size on every axis."""
+    """Raise for a place that is not a name or a whole size on every axis."""
     if len(place) != len(axes):
         raise refuse(where, place, f"{len(axes)} values")
     for axis, value in zip(axes, place, strict=True):
+        least = LEAST.get(axis, 1)
         if axis in NAMES:
             if not isinstance(value, str):
                 raise refuse(f"{where}, {axis}", value, "a name")
-        elif not between(value, 1, MOST):
-            raise refuse(f"{where}, {axis}", value, "a number of at least 1")
+        elif type(value) is not int or not least <= value <= MOST:
+            raise refuse(f"{where}, {axis}", value, f"a whole number of at least {least}")
 
 
 def between(value: object, least: float, most: float) -> bool:

@@ -15,6 +15,8 @@ from kvsim.costs.operators import Estimate, Profile
 from kvsim.costs.profile import Measured
 from kvsim.costs.roofline import check_shares, check_times, peak_flops
 from kvsim.costs.splits import MARGIN, imbalance, longest, spread_of
+from kvsim.costs.weights import multiprocessors
+from kvsim.errors import ConfigError
 from kvsim.layout import STATE_BYTES, KVLayout
 
 CAPTURED = (1, 2, 4, *range(8, 257, 8))
@@ -273,5 +275,8 @@ def unsplit(layout: KVLayout, token: float) -> dict[float, int]:
 
 
 def processors(profile: Profile) -> int:
-    """Multiprocessors of the GPU that was measured."""
-    return int(profile.runs[0]["multiprocessors"])
+    """Multiprocessors of the GPU that was measured; ConfigError where the profile does not say."""
+    found = multiprocessors(profile)
+    if found is None:
+        raise ConfigError(f"{profile.source}: runs[0].multiprocessors is missing")
+    return found

@@ -56,8 +56,7 @@ class Need:
     def __init__(self, profile: Profile, dtype: str) -> None:
         self._size, self._tiled = (1, True) if dtype == "fp8" else (2, False)
         self._gpu: Gpu | None = load_gpu(profile.gpu) if profile.gpu in gpu_names() else None
-        run = profile.runs[0] if profile.runs else {}
-        self._processors = int(run.get("multiprocessors", 0))
+        self._processors = multiprocessors(profile)
 
     def __call__(self, n: int, k: int, m: float) -> float:
         """Of ``[m, k] x [n, k]^T``."""
@@ -148,6 +147,11 @@ class Products:
             if not min(sides) <= side <= max(sides):
                 return False
         return True
+
+
+def multiprocessors(profile: Profile) -> int | None:
+    """Of the GPU that was measured; None where its first run does not say."""
+    return profile.runs[0].get("multiprocessors") if profile.runs else None
 
 
 def sustained(profile: Profile) -> float:
