@@ -260,8 +260,8 @@ def test_a_leap_of_unequal_decodes_is_the_sum_of_its_steps(
 
 
 @cache
-def catalog_model(name: str, shards: int) -> Measured:
-    return Measured(KVLayout(load_model(name), tensor_parallel=shards), H200)
+def catalog_model(name: str, shards: int, dtype: str = "auto") -> Measured:
+    return Measured(KVLayout(load_model(name), dtype, shards), H200)
 
 
 placements = [
@@ -302,6 +302,8 @@ def test_one_context_that_is_longer_never_makes_a_batch_cheaper(
 @given(catalog, some_contexts, st.integers(1, 60) | st.integers(1, 60_000))
 @example(catalog_model("qwen3-0.6b", 8), [41_004], 1)
 @example(catalog_model("qwen3-0.6b", 8), [87_739], 1)
+@example(catalog_model("qwen3-4b", 1, "fp8"), [131_000] * 3, 1)
+@example(catalog_model("llama-2-13b", 1, "int8"), [131_000] * 8, 1)
 def test_another_sequence_makes_a_batch_hardly_cheaper(
     model: Measured, contexts: list[int], another: int
 ) -> None:

@@ -52,8 +52,8 @@ class Measured:
 
     Unequal decodes take what they were measured to take longer than equal ones (:mod:`.skew`), but a
     longer context never makes a batch cheaper. Another, short sequence may, by some percent, beside
-    a few long ones on a GPU with one kv head or two: several were timed faster than one of as many
-    tokens, and which of them is long is not known.
+    a few long ones: several were timed faster than one of as many tokens, and which of them is long
+    is not known.
 
     Simplifications: windows clip the mean of the decodes; several prompts in one step cost what one prompt
     on the longest of their pasts does with as many query-key pairs; a batch of prompts and decodes runs
