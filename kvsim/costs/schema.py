@@ -12,8 +12,8 @@ NAMES = {"kernel", "dtype", "kv_dtype", "kind", "mode"}
 """Axes whose values are names; between names nothing lies."""
 POINT = ("x", "median", "p10", "p90", "repeats")
 FIELDS = {
-    "gpu": str, "complete": bool, "runs": list, "failed": list, "axes": dict, "tables": dict,
-    "held_out": dict,
+    "gpu": str, "scope": str, "complete": bool, "runs": list, "failed": list, "axes": dict,
+    "tables": dict, "held_out": dict,
 }  # fmt: skip
 RUN = {"date": str, "device": str, "torch": str, "triton": str, "clocks_mhz": dict}
 OPTIONS = {"scope": str, "only": list, "resume": bool}
@@ -37,11 +37,13 @@ def check_profile(data: Any, source: str) -> None:
     if data.get("schema_version") != SCHEMA_VERSION:
         raise refuse("schema_version", data.get("schema_version"), str(SCHEMA_VERSION))
     check_fields(data, FIELDS, "", refuse)
+    check_names(data["failed"], "failed", refuse)
     for i, run in enumerate(data["runs"]):
         check_run(run, f"runs[{i}]", refuse)
     for name, axes in data["axes"].items():
-        if not (isinstance(axes, list) and axes and all(isinstance(axis, str) for axis in axes)):
-            raise refuse(f"axes.{name}", axes, "a list of names")
+        if not axes:
+            raise refuse(f"axes.{name}", axes, "a list of names, not empty")
+        check_names(axes, f"axes.{name}", refuse)
     for part in ("tables", "held_out"):
         for name, series in data[part].items():
             check_table(series, data["axes"].get(name), f"{part}.{name}", refuse)
@@ -54,6 +56,12 @@ def check_fields(data: Any, kinds: Mapping[str, type], where: str, refuse: Refus
             raise refuse(f"{where}{field}", data.get(field), f"a {kind.__name__}")
 
 
+def check_names(names: Any, where: str, refuse: Refuse) -> None:
+    """Raise for anything but a list of texts."""
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise refuse(where, names, "a list of names")
+
+
 def check_run(run: Any, where: str, refuse: Refuse) -> None:
     """Raise for a run that does not say on what it measured, or when."""
     if not isinstance(run, dict):
@@ -62,8 +70,7 @@ def check_run(run: Any, where: str, refuse: Refuse) -> None:
     if "options" in run:
         check_fields(run, {"options": dict}, f"{where}.", refuse)
         check_fields(run["options"], OPTIONS, f"{where}.options.", refuse)
-        if not all(isinstance(name, str) for name in run["options"]["only"]):
-            raise refuse(f"{where}.options.only", run["options"]["only"], "a list of names")
+        check_names(run["options"]["only"], f"{where}.options.only", refuse)
     clocks = {f"{where}.clocks_mhz.{name}": mhz for name, mhz in run["clocks_mhz"].items()}
     for name, value in {**clocks, f"{where}.seconds": run.get("seconds")}.items():
         if value is not None and not between(value, 0, MOST):
