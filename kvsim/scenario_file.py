@@ -48,13 +48,13 @@ def _parsed(path: Path, text: str) -> object:
 
         try:
             return yaml.safe_load(text)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise ConfigError(f"{path}: {error}") from None
     if path.suffix == ".toml":
         import tomllib
 
         try:
             return tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise ConfigError(f"{path}: {error}") from None
     raise ConfigError(f"{path}: a scenario file ends in .toml, .yaml or .yml")

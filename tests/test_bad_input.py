@@ -106,6 +106,7 @@ def test_a_list_has_no_empty_place(
         ("", "nothing varies; accepted: at least one of [grid]"),
         ("[grid]", "nothing varies"),
         ("[grid]\nallocator = []", "grid.allocator = []: must not be empty"),
+        (f"a = {'[' * 9_000}", "maximum recursion depth"),
         ("[gird]\nallocator = ['paged']", "did you mean 'grid'"),
         ("[grid]\nalocator = ['paged']", "did you mean 'allocator'"),
         ("[grid]\n'workload.limt' = [9]", "did you mean 'limit'"),

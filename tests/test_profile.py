@@ -691,7 +691,9 @@ def test_products_are_not_slower_under_load_where_none_was_timed_so(raw: dict[st
     assert sustained(Profile({**raw, "tables": tables}, "brief.json")) == 1
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"schema_version": 1}', "\x00\x01"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", "[" * 100_000, '{"schema_version": 1}', "\x00\x01"]
+)
 def test_a_file_that_is_no_profile_is_refused(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -134,6 +134,8 @@ def test_a_missing_workload_is_asked_for(recording: Path) -> None:
         (b"[]", "holds a list"),
         (b"{}", "meta.num_blocks is None"),
         (b"\x1f\x8b\x08\x00", "gzip|recording"),
+        (b"\x1f\x8b\x08" + bytes(7) + b"\xff" * 9, "not a recording: .* invalid block type"),
+        (b"[" * 100_000, "not a recording: maximum recursion depth"),
         (
             b'{"meta": {"capacity_tokens": 5, "page_size": 0}, "rows": [[0, 1, 1, 0, 1, 2]]}',
             "meta.page_size is 0; accepted: a whole number from 1",

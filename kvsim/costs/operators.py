@@ -259,7 +259,7 @@ def _read(path: Path) -> Profile:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not a profile: {error}") from None
     return Profile(data, path.name)
 

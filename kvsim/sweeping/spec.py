@@ -160,7 +160,7 @@ def read_spec(path: Path) -> Spec:
     """The sweep that a file describes; :class:`ConfigError` says in one line what is wrong."""
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     return parse_spec(given, str(path))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import zlib
 from array import array
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
@@ -84,7 +85,7 @@ def text_of(path: Path) -> str:
     try:
         raw = path.read_bytes()
         return (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode()
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise TraceError(f"{path}: cannot be read: {reason}") from None
 
@@ -93,7 +94,7 @@ def loads(path: Path, line: int, text: str) -> Any:
     """One line as JSON."""
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}:{line}: not JSON: {error}") from None
 
 
@@ -101,7 +102,7 @@ def json_of(path: Path) -> Any:
     """A whole file as JSON."""
     try:
         return json.loads(text_of(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: cannot be read: {error}; accepted: a run's {META}") from None
 
 

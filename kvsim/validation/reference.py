@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,7 +49,7 @@ def load_reference(path: Path) -> dict[str, Any]:
         ) from None
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror or 'not a complete gzip file'}") from None
-    except (EOFError, ValueError) as error:
+    except (EOFError, zlib.error, ValueError, RecursionError) as error:
         raise TraceError(f"{path}: not a recording: {error}") from None
     if not isinstance(recording, dict):
         raise TraceError(f"{path}: holds a {type(recording).__name__}; accepted: a JSON object")
