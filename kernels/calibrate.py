@@ -8,13 +8,13 @@ profile by (``kvsim profile check``).
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +27,19 @@ from kvsim.costs.schema import SCHEMA_VERSION, check_profile
 from kvsim.errors import ConfigError, unknown
 
 from .operators import SOURCES
+from .operators.ahead import compile_ahead
 from .operators.arena import Arena
-from .operators.attention import decodes, prompts
 from .operators.collectives import collectives
-from .operators.elementwise import elementwise
 from .operators.gemm import many_rows
 from .operators.machine import sustained
 from .operators.series import AXES, Scope, Series, Source
 from .operators.timing import Stopwatch, Timing
 
+ALONE = 0.02
+"""Seconds of load before a shape that is held out: none of its kind came just before, and a card that
+idles while a kernel is loaded lowers its clock."""
 SAVE_EVERY = 5.0
 """Seconds between two writes of the file."""
-WORKERS = 12
-"""Processes that compile kernels ahead of the measurement."""
 
 Log = Callable[[str], None]
 Profile = dict[str, Any]
@@ -219,6 +219,8 @@ def measure(
         for held_out in (False, True):
             tables = profile["held_out" if held_out else "tables"]
             for series in source(arena, scope, held_out):
+                if held_out and not series.rest:
+                    series = series._replace(heat=max(series.heat, ALONE))
                 tried = tuple(f"{series.operator} {series.at} {x}: " for x in series.xs)
                 before = [line for line in profile["failed"] if not line.startswith(tried)]
                 profile["failed"] = before + run_series(tables, series, watch)
@@ -240,11 +242,14 @@ def clock(watch: Stopwatch) -> int | None:
 
 
 def run_series(tables: Profile, series: Series, watch: Stopwatch) -> list[str]:
-    """Time the points of a series that are missing; returns what the machine refused, and why."""
+    """Time the points of a series that are missing, and again those that turn on the host.
+
+    Returns what the machine refused, and why.
+    """
     failed = []
     done = next((s["x"] for s in tables.get(series.operator, ()) if s["at"] == list(series.at)), ())
     for x in series.xs:
-        if x not in done:
+        if x not in done or not series.graph:
             try:
                 work = series.prepare(x)
                 timed = (
@@ -260,16 +265,19 @@ def run_series(tables: Profile, series: Series, watch: Stopwatch) -> list[str]:
 
 
 def add(tables: Profile, operator: str, at: tuple[int | str, ...], x: int, timing: Timing) -> None:
-    """Put a point into its table, in order of ``x``."""
+    """Put a point into its table, in order of ``x``; of two at the same place the faster stays."""
     table = tables.setdefault(operator, [])
     series = next((s for s in table if s["at"] == list(at)), None)
     if series is None:
         series = {"at": list(at), "x": [], "median": [], "p10": [], "p90": [], "repeats": []}
         table.append(series)
-    place = sum(known < x for known in series["x"])
+    place = bisect_left(series["x"], x)
+    width = int(x in series["x"])
+    if width and timing.median >= series["median"][place]:
+        return
     values = (x, *(float(f"{value:.4g}") for value in timing[:3]), timing.repeats)
     for name, value in zip(("x", "median", "p10", "p90", "repeats"), values, strict=True):
-        series[name].insert(place, value)
+        series[name][place : place + width] = [value]
 
 
 def save(profile: Profile, out: Path) -> None:
@@ -291,35 +299,3 @@ def dumped(profile: Profile) -> str:
         )  # fmt: skip
         parts.append(f'"{name}":{{\n' + ",\n".join(tables) + "\n}")
     return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
-def compile_ahead(scope: Scope, families: Sequence[str]) -> None:
-    """Launch everything that Triton compiles once, in several processes that share its cache."""
-    context = multiprocessing.get_context("spawn")
-    workers = [
-        context.Process(target=compile_share, args=(scope, families, index))
-        for index in range(WORKERS)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    torch.cuda.synchronize()
-
-
-def compile_share(scope: Scope, families: Sequence[str], index: int) -> None:
-    """Launch every ``WORKERS``-th series that uses Triton, on little memory."""
-    arena = Arena("cuda", weight_bytes=2**26, kv_bytes=2**26)
-    for number, series in enumerate(triton_series(arena, scope, families)):
-        if number % WORKERS == index:
-            for x in series.xs:
-                series.prepare(x).launch(0)
-    torch.cuda.synchronize()
-
-
-def triton_series(arena: Arena, scope: Scope, families: Sequence[str]) -> Iterator[Series]:
-    """Series of the families that use many variants of Triton kernels."""
-    for held_out in (False, True):
-        for source in (decodes, prompts, elementwise):
-            if source.__name__ in families:
-                yield from source(arena, scope, held_out)

@@ -25,7 +25,8 @@ WIDTHS = {
     "kv_write": (128, 256, 384, 512, 640, 1024, 1152, 2048, 2176, 4096),
 }
 """Elements a token; also those just above a power of two, to which the kernels of norms and writes pad."""
-VOCABS, ROWS = (32000, 64000, 128256, 152064, 256000), (1, 4, 16, 64, 128, 256, 512, 1024)
+VOCABS = (32000, 65536, 102400, 128256, 131072, 151936, 163840, 201088, 248320, 262144)
+ROWS = (1, 4, 16, 64, 128, 256, 512, 1024)
 HEAD_DIM = 128
 
 

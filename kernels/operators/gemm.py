@@ -1,12 +1,15 @@
 """Products of activations and weights, ``[m, k] x [n, k]^T``: cuBLAS in bf16, row-scaled fp8.
 
-Few rows and many are timed apart, as two families: a batch of decodes leaves the card cool, with its
-clock at the top, while seconds of large products lower it by a fifth.
+They are timed at the card's top clock, which seconds of products bound by arithmetic lower until they
+take a fifth longer: how much is measured apart (``gemm_sustained``). So the card rests before each,
+and all weights are timed at one number of rows before the next: behind products of 16,384 rows, those
+of 512 took up to a sixth longer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -68,10 +71,19 @@ class Pace(NamedTuple):
     heat: float
 
 
-COOL, HOT = Pace(5e-3, 1e-3), Pace(0.0, 5e-3)
-"""Without rest, one right after another, products of 256 to 512 rows came out a tenth slower."""
-ALONE = Pace(0.0, 0.15)
-"""For a hot point whose neighbours in time are no products of its size."""
+PACES = {1: Pace(0.0, 1e-3), 128: Pace(4e-3, 1e-3), 512: Pace(7e-3, 1e-3)}
+"""By the least rows that have it. Fewer rows wait for memory, which leaves the clock alone; with 8 ms
+of rest, times of 512 to 8,192 rows were at most 1.7 % above those with 40 ms (without, up to 19 %)."""
+
+
+class Weight(NamedTuple):
+    """A matrix ``[n, k]`` of an operator's table, and the rows that it is timed with."""
+
+    operator: str
+    dtype: str
+    n: int
+    k: int
+    rows: tuple[int, ...]
 
 
 def few_rows(arena: Arena, scope: Scope, held_out: bool) -> Iterator[Series]:
@@ -80,55 +92,60 @@ def few_rows(arena: Arena, scope: Scope, held_out: bool) -> Iterator[Series]:
 
 
 def many_rows(arena: Arena, scope: Scope, held_out: bool) -> Iterator[Series]:
-    """Products of 512 rows and more, on a hot card: prompts."""
+    """Products of 512 rows and more: prompts."""
     yield from products(arena, scope, held_out, few=False)
 
 
 def products(arena: Arena, scope: Scope, held_out: bool, *, few: bool) -> Iterator[Series]:
-    """The grid and the weights of models, or shapes that are on neither."""
+    """The grid and the weights of models, or shapes that are on neither, by their rows."""
     if held_out:
-        yield from random_rows(arena, scope, few=few)
-        yield from random_shapes(arena, scope, few=few)
-        return
-    yield from grid(arena, scope, few=few)
-    if scope == "full":
-        for n, k in MODEL_WEIGHTS:
-            rows, pace = (MODEL_FEW, COOL) if few else (MODEL_MANY, HOT)
-            yield bf16(arena, n, k, rows, pace)._replace(operator="gemm_model")
+        weights = [*random_rows(scope, few=few), *random_shapes(arena, scope, few=few)]
+    else:
+        weights = [*grid(arena, scope, few=few), *models(scope, few=few)]
+    for m in sorted({m for weight in weights for m in weight.rows}):
+        for weight in weights:
+            if m in weight.rows and m * weight.n * weight.k <= LARGEST:
+                yield product(arena, weight, m)
 
 
-def grid(arena: Arena, scope: Scope, *, few: bool) -> Iterator[Series]:
+def models(scope: Scope, *, few: bool) -> Iterator[Weight]:
+    """The weights of models."""
+    for n, k in MODEL_WEIGHTS if scope == "full" else ():
+        yield Weight("gemm_model", "bf16", n, k, MODEL_FEW if few else MODEL_MANY)
+
+
+def grid(arena: Arena, scope: Scope, *, few: bool) -> Iterator[Weight]:
     """All weights, with few or many rows."""
-    rows, pace = thinned(FEW if few else MANY, scope, 3), COOL if few else HOT
+    rows = thinned(FEW if few else MANY, scope, 3)
     for n in thinned(N, scope, 3):
         for k in thinned(K, scope, 3):
             named = scope == "full" and (n, k) in MODEL_WEIGHTS
             if n * k <= 28672 * 8192 and not named:
-                yield bf16(arena, n, k, rows, pace)
+                yield Weight("gemm", "bf16", n, k, rows)
     if arena.device.type != "cuda":
         return
     for n in thinned(HEAD_N, scope, 3):
         for k in thinned(HEAD_K, scope, 2):
             if n * k <= LARGEST_WEIGHTS:
-                yield bf16(arena, n, k, rows if few else HEAD_MANY, pace)
+                yield Weight("gemm", "bf16", n, k, rows if few else HEAD_MANY)
     for n in thinned(FP8_N, scope, 3):
         for k in thinned(FP8_K, scope, 3):
-            yield fp8(arena, n, k, thinned(FP8_FEW if few else FP8_MANY, scope, 2), pace)
+            yield Weight("gemm", "fp8", n, k, thinned(FP8_FEW if few else FP8_MANY, scope, 2))
 
 
-def random_shapes(arena: Arena, scope: Scope, *, few: bool) -> Iterator[Series]:
+def random_shapes(arena: Arena, scope: Scope, *, few: bool) -> Iterator[Weight]:
     """Shapes off the grid: weights from 1,024 on, their sides multiples of 128, log-uniform."""
-    makers = [(bf16, 80, 1 if few else 8, 14.5), (fp8, 40, 21 if few else 28, 13.8)]
-    for make, count, seed, most in makers if arena.device.type == "cuda" else makers[:1]:
+    kinds = [("bf16", 80, 1 if few else 8, 14.5), ("fp8", 40, 21 if few else 28, 13.8)]
+    for dtype, count, seed, most in kinds if arena.device.type == "cuda" else kinds[:1]:
         draw = np.random.default_rng(seed)
         low, high = (8, 9) if scope == "tiny" else (10, most)
         for _ in range({"full": count, "quick": 12, "tiny": 1}[scope]):
             n, k = (int(2 ** draw.uniform(low, high)) // 128 * 128 for _ in range(2))
             m = int(2 ** (draw.uniform(3, 8.9) if few else draw.uniform(9, 13)))
-            yield make(arena, n, k, (m,), COOL if few else ALONE)
+            yield Weight("gemm", dtype, n, k, (m,))
 
 
-def random_rows(arena: Arena, scope: Scope, *, few: bool) -> Iterator[Series]:
+def random_rows(scope: Scope, *, few: bool) -> Iterator[Weight]:
     """Weights of models with numbers of rows that they were not timed with."""
     draw = np.random.default_rng(9 if few else 10)
     known = {*MODEL_FEW, *MODEL_MANY}
@@ -136,40 +153,43 @@ def random_rows(arena: Arena, scope: Scope, *, few: bool) -> Iterator[Series]:
         n, k = MODEL_WEIGHTS[draw.integers(len(MODEL_WEIGHTS))]
         m = int(2 ** (draw.uniform(3, 8.9) if few else draw.uniform(9, 13)))
         if m not in known:
-            yield bf16(arena, n, k, (m,), COOL if few else ALONE)._replace(operator="gemm_model")
+            yield Weight("gemm_model", "bf16", n, k, (m,))
 
 
-def bf16(arena: Arena, n: int, k: int, rows: tuple[int, ...], pace: Pace) -> Series:
-    """One weight matrix over rows."""
+def product(arena: Arena, weight: Weight, m: int) -> Series:
+    """A weight matrix and ``m`` rows."""
+    make = bf16 if weight.dtype == "bf16" else fp8
+    pace = PACES[max(rows for rows in PACES if rows <= m)]
+    return Series(
+        weight.operator,
+        (weight.dtype, weight.n, weight.k),
+        (m,),
+        partial(make, arena, weight.n, weight.k),
+        pace.heat,
+        pace.rest,
+    )
+
+
+def bf16(arena: Arena, n: int, k: int, m: int) -> Work:
+    """Rows times one of several weights, in turn."""
     sets = rotations(2 * n * k)
-
-    def prepare(m: int) -> Work:
-        weights = [weight.t() for weight in arena.slices(arena.numbers, (n, k), sets)]
-        x = arena.numbers[-m * k :].view(m, k)
-        out = torch.empty((m, n), dtype=arena.dtype, device=arena.device)
-        return Work(lambda i: torch.mm(x, weights[i % len(weights)], out=out), len(weights))
-
-    fitting = tuple(m for m in rows if m * n * k <= LARGEST)
-    return Series("gemm", ("bf16", n, k), fitting, prepare, pace.heat, pace.rest)
+    weights = [weight.t() for weight in arena.slices(arena.numbers, (n, k), sets)]
+    x = arena.numbers[-m * k :].view(m, k)
+    out = torch.empty((m, n), dtype=arena.dtype, device=arena.device)
+    return Work(lambda i: torch.mm(x, weights[i % len(weights)], out=out), len(weights))
 
 
-def fp8(arena: Arena, n: int, k: int, rows: tuple[int, ...], pace: Pace) -> Series:
+def fp8(arena: Arena, n: int, k: int, m: int) -> Work:
     """The same in fp8 with a scale per row of either side."""
-    sets = rotations(n * k)
+    weights = [weight.t() for weight in arena.slices(arena.eighths, (n, k), rotations(n * k))]
+    x = arena.eighths[-m * k :].view(m, k)
+    left = torch.ones((m, 1), device=arena.device)
+    right = torch.ones((1, n), device=arena.device)
 
-    def prepare(m: int) -> Work:
-        weights = [weight.t() for weight in arena.slices(arena.eighths, (n, k), sets)]
-        x = arena.eighths[-m * k :].view(m, k)
-        left = torch.ones((m, 1), device=arena.device)
-        right = torch.ones((1, n), device=arena.device)
+    def launch(i: int) -> object:
+        return torch._scaled_mm(
+            x, weights[i % len(weights)], left, right, out_dtype=torch.bfloat16,
+            use_fast_accum=True,
+        )  # fmt: skip
 
-        def launch(i: int) -> object:
-            return torch._scaled_mm(
-                x, weights[i % len(weights)], left, right, out_dtype=torch.bfloat16,
-                use_fast_accum=True,
-            )  # fmt: skip
-
-        return Work(launch, len(weights))
-
-    fitting = tuple(m for m in rows if m * n * k <= LARGEST)
-    return Series("gemm", ("fp8", n, k), fitting, prepare, pace.heat, pace.rest)
+    return Work(launch, len(weights))

@@ -23,6 +23,8 @@ MOST_COPIED = 2**28
 BLOCK_BYTES = (2**12, 2**13, 2**14, 2**15, 2**16, 2**17, 2**18)
 BLOCKS = (1, 8, 32, 64, 128, 256, 512)
 PEAK_BYTES = (2**28, 2**30, 2**32)
+PASSES = 3
+"""How often what turns on the host is timed: for tenths of a second it may take twice as long."""
 SUSTAINED = ((8192, 8192, 8192), (2048, 28672, 4096), (2048, 4096, 14336))
 """m, n, k of products run for seconds on end."""
 
@@ -35,9 +37,10 @@ def machine(arena: Arena, scope: Scope, held_out: bool) -> Iterator[Series]:
         return
     yield from peaks(arena, scope)
     yield from block_copies(arena, scope)
-    yield from launches(arena, scope)
-    if arena.device.type == "cuda":
-        yield from transfers(arena, scope)
+    for _ in range(PASSES):
+        yield from launches(arena, scope)
+        if arena.device.type == "cuda":
+            yield from transfers(arena, scope)
 
 
 def peaks(arena: Arena, scope: Scope) -> Iterator[Series]:
@@ -104,14 +107,18 @@ def transfers(arena: Arena, scope: Scope) -> Iterator[Series]:
 def random_copies(arena: Arena, scope: Scope) -> Iterator[Series]:
     """Copies of blocks, and to and from the host, of sizes between those of the grid."""
     draw = np.random.default_rng(15)
-    for _ in range({"full": 24, "quick": 3, "tiny": 0}[scope]):
+    shapes = {"full": 24, "quick": 3, "tiny": 0}[scope]
+    for _ in range(shapes):
         size, count = int(2 ** draw.uniform(12, 18)) // 512 * 512, int(2 ** draw.uniform(0, 9))
         yield Series("block_copy", (size,), (count,), block_pairs(arena, size))
-    for name in ("host_to_device", "device_to_host"):
-        for _ in range({"full": 24, "quick": 3, "tiny": 0}[scope]):
-            size, count = int(2 ** draw.uniform(12, 26)) // 512 * 512, int(2 ** draw.uniform(0, 6))
-            if size * count <= MOST_COPIED:
-                yield Series(name, (count,), (size,), copies(arena, name, count), graph=False)
+    moved = [
+        (name, int(2 ** draw.uniform(12, 26)) // 512 * 512, int(2 ** draw.uniform(0, 6)))
+        for name in ("host_to_device", "device_to_host")
+        for _ in range(shapes)
+    ]
+    for name, size, count in PASSES * moved:
+        if size * count <= MOST_COPIED:
+            yield Series(name, (count,), (size,), copies(arena, name, count), graph=False)
 
 
 def copies(arena: Arena, name: str, count: int) -> Callable[[int], Work]:
@@ -133,7 +140,8 @@ def copies(arena: Arena, name: str, count: int) -> Callable[[int], Work]:
 
 
 def sustained(arena: Arena, scope: Scope) -> Iterator[tuple[tuple[int, int, int], int, Timing]]:
-    """Products repeated without a pause: their shape, milliseconds of load so far, and their time."""
+    """Products repeated without a pause: their shape, milliseconds of load so far, and their time
+    since the mark before."""
     marks = {"full": (50, 250, 1000, 3000), "quick": (50, 1000), "tiny": ()}[scope]
     for m, n, k in SUSTAINED if arena.device.type == "cuda" else ():
         left, right = arena.activations(m, k), arena.activations(n, k).t()
@@ -142,7 +150,7 @@ def sustained(arena: Arena, scope: Scope) -> Iterator[tuple[tuple[int, int, int]
         start = time.perf_counter()
         for mark in marks:
             spans = timed_until(partial(torch.mm, left, right, out=out), start, mark)
-            yield (m, n, k), mark, summary(spans[-50:])
+            yield (m, n, k), mark, summary(spans)
 
 
 def timed_until(launch: Callable[[], Tensor], start: float, mark: int) -> list[float]:

@@ -27,6 +27,8 @@ class Series(NamedTuple):
     rest: float = 0.0
     """Seconds of idleness before that load."""
     graph: bool = True
+    """Whether replays of a graph are timed; without one the host's work is in the time, and if the
+    series comes again the shorter time counts."""
 
 
 Source = Callable[[Arena, Scope, bool], Iterator[Series]]

@@ -2,9 +2,9 @@
 
 A graph replays a launch over several sets of inputs, together larger than the L2 cache, as
 the layers of a model do with their weights and KV; time per launch then includes the gap that a
-captured kernel leaves behind. Products of matrices run hot: the card is kept busy before and while
-it is timed, since a second of load lowers its clock. Without a GPU the host's clock stands in, which is good
-for testing only.
+captured kernel leaves behind. Before it is timed the card may idle, to stay at its top clock, and is
+then kept busy for a while, as idling lowers the clock too. Without a GPU the host's clock stands in,
+which is good for testing only.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import torch
 ROTATION = 192 * 2**20
 """Bytes that the rotating inputs of one graph take at least: over three times an H200's L2."""
 
+LONG = 5e-4
+"""Seconds from which two sets of inputs do: more than a cache holds is read meanwhile, or little matters."""
 WARM = 0.02
 """Seconds of launches before those that are timed with the host's part in them."""
 
@@ -47,7 +49,7 @@ def rotations(size: int) -> int:
 class Stopwatch:
     """Times work on one device."""
 
-    def __init__(self, device: str, *, span: float = 8e-3, graph: float = 300e-6) -> None:
+    def __init__(self, device: str, *, span: float = 4e-3, graph: float = 300e-6) -> None:
         """``span``: seconds that the repeats of one point take; ``graph``: that one replay takes."""
         self.device = torch.device(device)
         self._span, self._graph_time = span, graph
@@ -58,10 +60,7 @@ class Stopwatch:
         """Time one launch; the card idles ``rest`` seconds, then runs it for ``heat`` seconds before."""
         if self.device.type != "cuda":
             return summary([host_time(work) for _ in range(3)])
-        for i in range(min(2, work.sets)):
-            work.launch(i)
-        torch.cuda.synchronize()
-        launches = work.sets
+        launches = self._launches(work)
         graph = self._capture(work, launches)
         once = min(self._replays(graph, 2))
         if once < self._graph_time:
@@ -74,15 +73,16 @@ class Stopwatch:
         repeats = max(5, min(15, int(self._span / once)))
         return summary([1e6 * span / launches for span in self._replays(graph, repeats)])
 
-    def time_events(self, work: Work, repeats: int = 25) -> Timing:
+    def time_events(self, work: Work) -> Timing:
         """Time one launch without a graph, launch overhead included."""
         if self.device.type != "cuda":
             return summary([host_time(work) for _ in range(3)])
-        begun, spans = time.perf_counter(), []
+        begun, spans, warmed = time.perf_counter(), [], 0
         while time.perf_counter() - begun < WARM:  # a host that has slept is slow at first
             work.launch(0)
             torch.cuda.synchronize()
-        for i in range(repeats):
+            warmed += 1
+        for i in range(max(5, min(25, 2 * warmed))):
             start, end = event(), event()
             torch.cuda.synchronize()
             start.record()
@@ -91,6 +91,16 @@ class Stopwatch:
             end.synchronize()
             spans.append(1e3 * start.elapsed_time(end))
         return summary(spans)
+
+    def _launches(self, work: Work) -> int:
+        """Launches of a graph that goes through all sets of inputs, or through two where one takes long."""
+        for i in range(min(2, work.sets)):
+            start, end = event(), event()
+            start.record()
+            work.launch(i)
+            end.record()
+        torch.cuda.synchronize()
+        return work.sets if start.elapsed_time(end) < 1e3 * LONG else min(work.sets, 2)
 
     def _capture(self, work: Work, launches: int) -> torch.cuda.CUDAGraph:
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()

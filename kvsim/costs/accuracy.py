@@ -10,7 +10,7 @@ from kvsim.catalog import load_gpu
 from kvsim.costs.mixtures import MoeLayer, stand_in
 from kvsim.costs.operators import Place, Profile, quantile
 from kvsim.costs.skew import KV_HEADS, equal, inequality, skew
-from kvsim.costs.weights import Products, slowdown, sustained
+from kvsim.costs.weights import Products
 from kvsim.errors import ConfigError
 
 MEDIAN_LIMIT, P95_LIMIT = 0.03, 0.10
@@ -119,7 +119,7 @@ def predictions(profile: Profile) -> Iterator[Check]:
 def predictor(profile: Profile, operator: str) -> Predict:
     """What a step time takes for an operator of a place and a size, microseconds."""
     if operator in ("gemm", "gemm_model"):
-        return loaded(profile)
+        return weighted(profile)
     if operator == "decode_mixed":
         return unequal(profile)
     if operator == "moe_other":
@@ -128,14 +128,13 @@ def predictor(profile: Profile, operator: str) -> Predict:
     return lambda place, x: profile.table(operator).at(place, x).time
 
 
-def loaded(profile: Profile) -> Predict:
-    """Products on a card under load, which the held-out ones were timed on too."""
+def weighted(profile: Profile) -> Predict:
+    """Products, under the load that those of the grid were timed with."""
     products = {kind: Products(profile, kind) for kind in ("bf16", "fp8")}
-    heat = sustained(profile)
 
     def predict(place: Place, m: int) -> float:
         kind, n, k = str(place[0]), *map(int, place[1:])
-        return products[kind].at(n, k, m).time * slowdown(heat, m)
+        return products[kind].at(n, k, m).time
 
     return predict
 
