@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -11,7 +12,7 @@ from kvsim import Scenario, simulate
 from kvsim.catalog.hardware import load_gpu
 from kvsim.catalog.models import load_model
 from kvsim.core import Request, Sequence
-from kvsim.costs.hostlink import HostLink
+from kvsim.costs.hostlink import Copies, HostLink
 from kvsim.costs.roofline import Roofline
 from kvsim.errors import ConfigError
 from kvsim.layout import KVLayout
@@ -155,6 +156,18 @@ def test_small_blocks_are_slow_to_move_and_gathered_ones_are_not() -> None:
     times = [link(block=block).out(1024) for block in (1, 4, 16, 64, 256)]
     assert all(one > 1.2 * other for one, other in pairwise(times[:4]))
     assert link(block=1).out(1024, "gathered") == link(block=256).out(1024, "gathered")
+
+
+@pytest.mark.parametrize("gpu", ["a100", "h200", "b300"])
+@pytest.mark.parametrize("copies", get_args(Copies))
+def test_more_tokens_never_take_less_time_to_move_over_a_slower_or_a_faster_link(
+    gpu: str, copies: Copies
+) -> None:
+    its = link(gpu, block=1, model="llama-3-70b")
+    for way in (its.out, its.back):
+        times = [way(tokens, copies) for tokens in (1, 2, 5, 15, 40, 300, 5_000, 10**6)]
+        assert times == sorted(times)
+        assert times[-1] >= 10**6 * 327_680 / load_gpu(gpu).pcie_bandwidth * 1e12
 
 
 def test_large_copies_run_at_what_the_link_sustains() -> None:

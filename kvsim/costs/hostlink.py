@@ -29,12 +29,14 @@ Copies = Literal["blocks", "batched", "gathered"]
 class HostLink:
     """Copies of whole blocks of a model's KV over a GPU's link to pinned host memory.
 
-    The times are those that were measured on an H200 for 1 and 16 copies in a row of 4 KiB to
-    256 MiB, so that small copies pay for each call; on a GPU with another link the bytes take as much
-    longer as its nominal rate is lower, a call as long. ``blocks`` copies each block of each layer,
-    keys and values apart, as vLLM's V0 engine did (``swap_blocks``); ``batched`` hands over all blocks
-    of all layers in one call, as vLLM's V1 engine does (``swap_blocks_batch``); ``gathered`` packs all
-    blocks on the device and copies once.
+    The times are those that were measured on an H200 for 1 to 64 copies in a row, of 4 KiB each to
+    256 MiB in all, so that small copies pay for each call. On a GPU with a slower link the bytes take
+    as much longer as its nominal rate is lower, and a call as long; a faster link takes what that of
+    the H200 does for as many bytes fewer.
+
+    ``blocks`` copies each block of each layer, keys and values apart, as vLLM's V0 engine did
+    (``swap_blocks``); ``batched`` hands over all blocks of all layers in one call, as vLLM's V1 engine
+    does (``swap_blocks_batch``); ``gathered`` packs all blocks on the device and copies once.
     """
 
     def __init__(
@@ -48,7 +50,8 @@ class HostLink:
         self._layers = ceil(len(kinds) / layout.pipeline_parallel)
         self._cost_model = cost_model
         self._tables = load_profile(MEASURED)
-        self._slower = per_byte(gpu) - per_byte(load_gpu(self._tables.gpu))
+        its, timed = per_byte(gpu), per_byte(load_gpu(self._tables.gpu))
+        self._slower, self._fewer = max(0.0, its - timed), min(1.0, its / timed)
 
     def slots(self, gib: float) -> int:
         """Slots whose KV a host space of so many GiB holds."""
@@ -66,7 +69,7 @@ class HostLink:
         blocks = -(-tokens // self._block)
         count = blocks * self._pieces if copies == "blocks" else 1
         size = blocks * self._block * self._slot / max(1, count)
-        one = self._tables.table(table).at((count,), size).time
+        one = self._tables.table(table).at((count,), size * self._fewer).time
         if copies == "batched":
             one += BATCHED * blocks * self._layers
         return ceil(MICROSECOND * (one + count * size * self._slower))
