@@ -635,12 +635,21 @@ def without(data: dict[str, Any], table: str, first: str) -> None:
     data["tables"][table] = kept
 
 
+def only_square_products(data: dict[str, Any]) -> None:
+    """Take all products from the tables that have not as many outputs as inputs: a line of shapes."""
+    for name in ("gemm", "gemm_model"):
+        table = data["tables"].pop(name)
+        kept = [one for one in table if one["at"][0] == "fp8" or one["at"][1] == one["at"][2]]
+        data["tables"][name] = kept
+
+
 LACKS: dict[str, Callable[[dict[str, Any]], object]] = {
     "no table 'sample'": lambda data: data["tables"].pop("sample"),
     "no table 'gemm'": lambda data: data["tables"].pop("gemm"),
     "no launch of mode 'graph'": lambda data: without(data, "launch", "graph"),
     "no copy of kind 'read'": lambda data: without(data, "copy", "read"),
     "fp8 products of too few shapes": lambda data: without(data, "gemm", "fp8"),
+    "bf16 products of too few shapes": only_square_products,
 }
 
 

@@ -36,6 +36,9 @@ MICRO = 1e6
 COOL, HOT = 256, 512
 """Rows up to which products leave a card cool, being bound by memory, and from which they heat it."""
 FAR = 0.001
+"""Count below which a weight tells nothing."""
+SLIGHT = 1e-6
+"""Area between three shapes, in logarithms, below which they lie on a line."""
 
 Shape = tuple[int, int]
 
@@ -78,8 +81,8 @@ class Need:
 class Products:
     """Times of products of one dtype by the shape of their weights and their rows.
 
-    Looking at one raises a ConfigError if it was not timed, and neither were any of two heights and
-    two widths to tell it from.
+    Looking at one raises a ConfigError if it was not timed, and neither were three others that span a
+    plane to tell it from.
     """
 
     def __init__(self, profile: Profile, dtype: str) -> None:
@@ -102,7 +105,7 @@ class Products:
         if shape in self._lines:
             return self._timed(shape, m)
         if shape not in self._shares:
-            if min(len({other[i] for other in self._lines}) for i in range(2)) < 2:
+            if aligned(list(self._lines)):
                 raise ConfigError(f"{self._name} products of too few shapes to tell {shape} from")
             self._shares[shape] = exponents(shape, list(self._lines))
         shares = self._shares[shape]
@@ -204,10 +207,19 @@ def counted(offsets: Mapping[Shape, tuple[float, float]]) -> dict[Shape, float]:
             for other, (x, y) in offsets.items()
         }
         counts = {other: count for other, count in counts.items() if count > FAR}
-        sides = [len({other[i] for other in counts}) for i in range(2)]
-        if sum(counts.values()) >= min(ENOUGH, len(offsets) / 2) and min(sides) > 1:
+        if sum(counts.values()) >= min(ENOUGH, len(offsets) / 2) and not aligned(list(counts)):
             return counts
         widened *= 1.2
+
+
+def aligned(shapes: Sequence[Shape]) -> bool:
+    """Whether shapes lie on one line by the logarithms of their sides: no plane goes through them."""
+    if len(shapes) < 3:
+        return True
+    n, k = shapes[0]
+    steps = [(log(other[0] / n), log(other[1] / k)) for other in shapes[1:]]
+    x, y = steps[0]
+    return all(abs(x * v - y * u) < SLIGHT for u, v in steps)
 
 
 def first_row_of_inverse(m: Sequence[Sequence[float]]) -> tuple[float, float, float]:
