@@ -479,6 +479,28 @@ def test_a_step_of_a_timed_batch_takes_what_was_timed(batch: int) -> None:
     assert composed / 1e6 == pytest.approx(model.settled(operator, batch, 4096).time, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype", "decodes", "context", "kind"),
+    [
+        ("llama-3-8b", "fp8", 8, 1024, "measured"),
+        ("llama-3-8b", "fp8", 10, 1024, "interpolated"),
+        ("llama-3-8b", "int8", 10, 1024, "interpolated"),
+        ("deepseek-v3", "auto", 128, 4096, "measured"),
+        ("deepseek-v3", "auto", 160, 16, "interpolated"),
+    ],
+)
+def test_only_a_time_that_is_the_measured_one_is_called_measured(
+    name: str, dtype: str, decodes: int, context: int, kind: str
+) -> None:
+    model = Measured(KVLayout(load_model(name), dtype, PLACES[name]), H200)
+    part = breakdown(model, decoding(*[context] * decodes)).parts
+    found = next(one for one in part if one.name.endswith("decode attention"))
+    timed = sum(model.settled(one, decodes, context).time for one in model.some("decode"))
+    assert (found.time * 1e3 == pytest.approx(timed, rel=0.01)) == (kind == "measured")
+    assert found.provenance == kind
+    assert found.low <= timed / 1e3 <= found.high
+
+
 def test_a_step_is_near_what_its_products_were_timed_at_with_any_number_of_rows() -> None:
     model, off = MODELS["deepseek-v3"], []
     for operator in (each for each in model.some("token") if each.table == "gemm"):

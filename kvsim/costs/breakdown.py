@@ -19,6 +19,9 @@ DOUBTS: dict[Provenance, float] = {
 }
 """How many times the error of held-out shapes is added to the spread of the measurements. That of
 times beyond the grid and of other GPUs is an assumption: nothing was held out there."""
+AS_TIMED = 0.01
+"""Largest part by which a time may differ from a measured one and still be called measured: between
+the batches that a step is composed of times are linear, and those that fall with size are levelled."""
 MILLI = 1e-3
 
 
@@ -104,32 +107,34 @@ def prompt_part(model: Measured, operator: Operator, shape: BatchShape) -> Part:
     alone, longest = model.costliest(shape)
     standing, together = model.together(shape)
     time = round(surface.curve(whole(alone))(longest) * together / standing)
-    found = model.settled(operator, alone, longest)
+    found = model.settled(operator, alone, longest).scaled(1.0, "interpolated")
     reading = Demand(operator.demand(new, cached).bytes).bound(model.gpu)
     bound = max(model.bound(operator, alone, longest), operator.runs * reading)
-    return with_doubt(
-        model,
-        operator,
-        time,
-        found._replace(provenance=worse(found.provenance, "interpolated")),
-        min(bound, time / PER_MICROSECOND),
-    )
+    return with_doubt(model, operator, time, found, min(bound, time / PER_MICROSECOND))
 
 
 def with_doubt(
     model: Measured, operator: Operator, picoseconds: int, found: Estimate, bound: float
 ) -> Part:
-    """A part with an interval: the measured spread, and what its provenance leaves open."""
+    """A part with an interval: the measured spread, and what its provenance leaves open.
+
+    Where ``found``, which the tables say of the operator, was measured and the step departs from it,
+    the part is called interpolated and its interval reaches as far as what was measured.
+    """
     time = picoseconds / PER_MICROSECOND
+    departs = found.provenance == "measured" and abs(time / found.time - 1) > AS_TIMED
+    if departs:
+        found = found._replace(provenance="interpolated")
     doubt = DOUBTS[found.provenance] * error(model.profile, operator.table)
-    low = hypot(1 - found.low / found.time, doubt)
-    high = hypot(found.high / found.time - 1, doubt)
-    least = max(time * (1 - low), min(bound, time))
+    low = time * (1 - hypot(1 - found.low / found.time, doubt))
+    high = time * (1 + hypot(found.high / found.time - 1, doubt))
+    if departs:
+        low, high = min(low, found.low), max(high, found.high)
     return Part(
         operator.name,
         time * MILLI,
-        least * MILLI,
-        time * (1 + high) * MILLI,
+        max(low, min(bound, time)) * MILLI,
+        high * MILLI,
         bound * MILLI,
         found.provenance,
     )
