@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import json
 import os
-import platform
-import subprocess
 import sys
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-import triton
 from triton.errors import TritonError
 
 from kvsim.catalog.hardware import load_gpu
@@ -34,8 +31,9 @@ from .operators.gemm import many_rows
 from .operators.machine import sustained
 from .operators.series import AXES, Scope, Series, Source
 from .operators.timing import Stopwatch, Timing
+from .provenance import clock, describe
 
-ALONE = 0.02
+ALONE = 0.01
 """Seconds of load before a shape that is held out: none of its kind came just before, and a card that
 idles while a kernel is loaded lowers its clock."""
 SAVE_EVERY = 5.0
@@ -154,7 +152,7 @@ def unfinished(out: Path, gpu: str, scope: Scope) -> Profile:
     """The profile in ``out``; ConfigError if it is none, another GPU's, or of another scope."""
     try:
         profile: Profile = json.loads(out.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{out}: not a profile: {error}") from None
     check_profile(profile, str(out))
     if profile["gpu"] != gpu:
@@ -165,42 +163,6 @@ def unfinished(out: Path, gpu: str, scope: Scope) -> Profile:
         )
     axes = profile["axes"] | {name: list(axes) for name, axes in AXES.items()}
     return {**profile, "axes": axes, "complete": False}
-
-
-def describe(device: str) -> dict[str, Any]:
-    """What was measured, with what, when."""
-    facts: dict[str, Any] = {
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "triton": triton.__version__,
-        "cuda": torch.version.cuda,
-        "clocks_mhz": {},
-    }
-    if device != "cuda":
-        return {"device": platform.processor() or "cpu", **facts}
-    found = torch.cuda.get_device_properties(0)
-    return {
-        "device": found.name,
-        "devices": torch.cuda.device_count(),
-        "multiprocessors": found.multi_processor_count,
-        "l2_bytes": found.L2_cache_size,
-        "memory_bytes": found.total_memory,
-        "driver": query("driver_version"),
-        **facts,
-    }
-
-
-def query(field: str) -> str:
-    """One field of nvidia-smi; empty where it does not answer."""
-    try:
-        done = subprocess.run(
-            ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits", "--id=0"],
-            capture_output=True, text=True, timeout=20, check=True,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip()
 
 
 def measure(
@@ -218,16 +180,17 @@ def measure(
     for source in families:
         for held_out in (False, True):
             tables = profile["held_out" if held_out else "tables"]
+            kept = points(tables)
             for series in source(arena, scope, held_out):
                 if held_out and not series.rest:
                     series = series._replace(heat=max(series.heat, ALONE))
                 tried = tuple(f"{series.operator} {series.at} {x}: " for x in series.xs)
                 before = [line for line in profile["failed"] if not line.startswith(tried)]
-                profile["failed"] = before + run_series(tables, series, watch)
+                profile["failed"] = before + run_series(tables, series, watch, kept)
                 if time.perf_counter() - saved > SAVE_EVERY:
                     save(profile, out)
                     saved = time.perf_counter()
-        clocks[source.__name__] = clock(watch)
+        clocks[source.__name__] = clock(watch.device)
         log(f"{time.perf_counter() - began:6.1f} s  {source.__name__}")
     save(profile, out)
     if many_rows in families and "gemm_sustained" not in profile["tables"]:
@@ -235,32 +198,43 @@ def measure(
             add(profile["tables"], "gemm_sustained", shape, mark, timing)
 
 
-def clock(watch: Stopwatch) -> int | None:
-    """The clock of the multiprocessors now, MHz."""
-    text = query("clocks.sm") if watch.device.type == "cuda" else ""
-    return int(text) if text.isdigit() else None
+Point = tuple[str, tuple[int | str, ...], int]
+"""An operator, the values of its other axes, and ``x``."""
 
 
-def run_series(tables: Profile, series: Series, watch: Stopwatch) -> list[str]:
-    """Time the points of a series that are missing, and again those that turn on the host.
+def points(tables: Profile) -> set[Point]:
+    """All points of some tables."""
+    return {
+        (operator, tuple(one["at"]), x)
+        for operator, table in tables.items()
+        for one in table
+        for x in one["x"]
+    }
+
+
+def run_series(
+    tables: Profile, series: Series, watch: Stopwatch, kept: Container[Point]
+) -> list[str]:
+    """Time the points of a series that are missing, or turn on the host and are not from before.
 
     Returns what the machine refused, and why.
     """
     failed = []
     done = next((s["x"] for s in tables.get(series.operator, ()) if s["at"] == list(series.at)), ())
     for x in series.xs:
-        if x not in done or not series.graph:
-            try:
-                work = series.prepare(x)
-                timed = (
-                    watch.time(work, heat=series.heat, rest=series.rest)
-                    if series.graph
-                    else watch.time_events(work)
-                )
-            except (RuntimeError, TritonError) as error:
-                failed.append(f"{series.operator} {series.at} {x}: {str(error).strip()[:200]}")
-                continue
-            add(tables, series.operator, series.at, x, timed)
+        if x in done and (series.graph or (series.operator, series.at, x) in kept):
+            continue
+        try:
+            work = series.prepare(x)
+            timed = (
+                watch.time(work, heat=series.heat, rest=series.rest)
+                if series.graph
+                else watch.time_events(work)
+            )
+        except (RuntimeError, TritonError) as error:
+            failed.append(f"{series.operator} {series.at} {x}: {str(error).strip()[:200]}")
+            continue
+        add(tables, series.operator, series.at, x, timed)
     return failed
 
 

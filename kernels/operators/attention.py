@@ -240,7 +240,7 @@ def chunk_series(
         if fitting and (arena.device.type == "cuda" or name == "paged"):
             at = (name, "bf16", head_dim, heads, new)
             work = partial(make, arena, head_dim, heads, new)
-            yield Series("prefill_attention", at, fitting, work, 6e-3)
+            yield Series("prefill_attention", at, fitting, work, 3e-3)
 
 
 def paged_chunk(arena: Arena, head_dim: int, heads: int, new: int, past: int) -> Work:

@@ -142,11 +142,11 @@ def copies(arena: Arena, name: str, count: int) -> Callable[[int], Work]:
 def sustained(arena: Arena, scope: Scope) -> Iterator[tuple[tuple[int, int, int], int, Timing]]:
     """Products repeated without a pause: their shape, milliseconds of load so far, and their time
     since the mark before."""
-    marks = {"full": (50, 250, 1000, 3000), "quick": (50, 1000), "tiny": ()}[scope]
+    marks = {"full": (50, 250, 1000, 2500), "quick": (50, 1000), "tiny": ()}[scope]
     for m, n, k in SUSTAINED if arena.device.type == "cuda" else ():
         left, right = arena.activations(m, k), arena.activations(n, k).t()
         out = torch.empty((m, n), dtype=arena.dtype, device=arena.device)
-        time.sleep(1.0)
+        time.sleep(0.5)
         start = time.perf_counter()
         for mark in marks:
             spans = timed_until(partial(torch.mm, left, right, out=out), start, mark)

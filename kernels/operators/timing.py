@@ -19,7 +19,9 @@ ROTATION = 192 * 2**20
 """Bytes that the rotating inputs of one graph take at least: over three times an H200's L2."""
 
 LONG = 5e-4
-"""Seconds from which two sets of inputs do: more than a cache holds is read meanwhile, or little matters."""
+"""Seconds from which one set of inputs does: more than a cache holds is read meanwhile, or little matters."""
+RESTS = 8
+"""A card that rests before a point does so as long as this many replays of it take at least."""
 WARM = 0.02
 """Seconds of launches before those that are timed with the host's part in them."""
 
@@ -49,7 +51,7 @@ def rotations(size: int) -> int:
 class Stopwatch:
     """Times work on one device."""
 
-    def __init__(self, device: str, *, span: float = 4e-3, graph: float = 300e-6) -> None:
+    def __init__(self, device: str, *, span: float = 2e-3, graph: float = 300e-6) -> None:
         """``span``: seconds that the repeats of one point take; ``graph``: that one replay takes."""
         self.device = torch.device(device)
         self._span, self._graph_time = span, graph
@@ -57,7 +59,7 @@ class Stopwatch:
         self._kept: torch.cuda.CUDAGraph | None = None
 
     def time(self, work: Work, *, heat: float = 2e-3, rest: float = 0.0) -> Timing:
-        """Time one launch; the card idles ``rest`` seconds, then runs it for ``heat`` seconds before."""
+        """Time one launch; the card idles ``rest`` seconds or more, then is busy for ``heat`` before."""
         if self.device.type != "cuda":
             return summary([host_time(work) for _ in range(3)])
         launches = self._launches(work)
@@ -67,7 +69,7 @@ class Stopwatch:
             launches *= min(512, int(self._graph_time / once) + 1)
             graph = self._capture(work, launches)
             once = min(self._replays(graph, 2))
-        time.sleep(rest)
+        time.sleep(max(rest, RESTS * once) if rest else 0.0)
         for _ in range(min(400, int(heat / once))):
             graph.replay()
         repeats = max(5, min(15, int(self._span / once)))
@@ -93,14 +95,14 @@ class Stopwatch:
         return summary(spans)
 
     def _launches(self, work: Work) -> int:
-        """Launches of a graph that goes through all sets of inputs, or through two where one takes long."""
+        """Launches of a graph that goes through all sets of inputs; one if it takes long."""
         for i in range(min(2, work.sets)):
             start, end = event(), event()
             start.record()
             work.launch(i)
             end.record()
         torch.cuda.synchronize()
-        return work.sets if start.elapsed_time(end) < 1e3 * LONG else min(work.sets, 2)
+        return work.sets if start.elapsed_time(end) < 1e3 * LONG else 1
 
     def _capture(self, work: Work, launches: int) -> torch.cuda.CUDAGraph:
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
