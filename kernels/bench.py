@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
-import re
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
-import triton
 
 from .bench_attention import (
     Decoding,
@@ -32,6 +28,7 @@ from .bench_memory import DEVICE, ROTATION
 from .bench_moves import moves
 from .bench_report import markdown
 from .bench_row import Row
+from .provenance import describe
 from .timing import time_launches
 
 REFERENCE_DTYPES = {"torch.bfloat16": "bf16", "torch.float8_e4m3fn": "fp8"}
@@ -59,29 +56,14 @@ def main() -> None:
     arguments.out.with_suffix(".md").write_text(markdown(report))
 
 
-def provenance() -> dict[str, str | int]:
+def provenance() -> dict[str, Any]:
     """Where the figures come from."""
-    properties = torch.cuda.get_device_properties(0)
     return {
-        "device": properties.name,
-        "multiprocessors": properties.multi_processor_count,
-        "l2_bytes": properties.L2_cache_size,
-        "driver": driver(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "triton": triton.__version__,
-        "date": datetime.now(UTC).date().isoformat(),
+        **describe("cuda"),
         "command": "python -m kvsim.kernels.bench " + " ".join(sys.argv[1:]),
         "method": "CUDA-graph replay of one launch between two events, inputs rotating through"
         f" {ROTATION / 1e6:.0f} MB or more where the shape allows; median",
     }
-
-
-def driver() -> str:
-    """Version of the GPU's driver, as the kernel module reports it."""
-    file = Path("/proc/driver/nvidia/version")
-    found = re.search(r"\d+\.\d+[.\d]*", file.read_text()) if file.exists() else None
-    return found[0] if found else "unknown"
 
 
 def ceilings() -> dict[str, float]:

@@ -69,6 +69,7 @@ def calibrate(
         "command": " ".join(["kvsim", *sys.argv[1:]]),
         "options": {"scope": scope, "only": list(only), "resume": resume},
         **describe(device),
+        "clocks_mhz": {},
     }
     profile["runs"].append(run)
     if device == "cuda":

@@ -19,7 +19,6 @@ def describe(device: str) -> dict[str, Any]:
         "torch": torch.__version__,
         "triton": triton.__version__,
         "cuda": torch.version.cuda,
-        "clocks_mhz": {},
     }
     if device != "cuda":
         return {"device": platform.processor() or "cpu", **facts}
