@@ -231,7 +231,9 @@ def _refuse_foreign(out: Path, *, overwrite: bool) -> None:
         raise ConfigError(f"{out}: is not empty and not a run; choose another folder")
     load_run(out)
     if not overwrite:
-        raise ConfigError(f"{out}: holds a run already; choose another folder or overwrite it")
+        raise ConfigError(
+            f"{out}: holds a run already; choose another folder, or replace it with --overwrite"
+        )
 
 
 def _replace(folder: Path, out: Path) -> None:

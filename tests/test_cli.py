@@ -190,6 +190,52 @@ def test_finished_runs_are_shown_and_compared(capsys, trace, tmp_path) -> None:
     assert header.split() == ["paged", "buddy"]
 
 
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ("--allocators paged", "--allocators"),
+        ("--schedulers static --isolations tenant", "--schedulers, --isolations"),
+        ("--block-size 32 --limit 9", "--block-size, --limit"),
+        ("--set allocator.fit=best --no-enable-prefix-caching", "--allocator, --enable-prefix"),
+        ("--slo ttft=2s", "--slo"),
+        ("--jobs 1", "--jobs"),
+        ("--overwrite", "--overwrite"),
+    ],
+)
+def test_what_finished_runs_cannot_heed_is_refused(
+    capsys, trace, tmp_path, flags: str, named: str
+) -> None:
+    folder = str(tmp_path / "run")
+    assert run(["replay", trace, "--out", folder]) == 0
+    capsys.readouterr()
+    for runs in ([folder], [folder, folder]):
+        code, line = mistake(capsys, "compare", *runs, *flags.split())
+        assert code == 2
+        assert line.startswith(named)
+        assert "finished runs are compared as they are; accepted: with one trace" in line
+        assert run(["compare", *runs, "--format", "csv"]) == 0
+        capsys.readouterr()
+
+
+@pytest.mark.parametrize("command", ["replay", "compare --allocators paged"])
+def test_runs_are_replaced_with_the_flag_that_the_refusal_names(
+    capsys, trace, tmp_path, command: str
+) -> None:
+    name, *flags = command.split()
+    place = tmp_path / "runs" if name == "compare" else tmp_path / "runs" / "paged"
+    arguments = [name, trace, *flags, "--out", str(place)]
+    assert run(arguments) == 0
+    capsys.readouterr()
+    code, line = mistake(capsys, *arguments)
+    assert code == 2
+    assert (
+        "paged: holds a run already; choose another folder, or replace it with --overwrite" in line
+    )
+    assert run([*arguments, "--overwrite", "--block-size", "32"]) == 0
+    manifest = json.loads((tmp_path / "runs" / "paged" / "manifest.json").read_text())
+    assert manifest["scenario"]["block_size"] == 32
+
+
 @pytest.mark.parametrize("name", ["a:b", "json:loads", "s3:x", "with space", "ü", "100%"])
 def test_a_relative_path_is_never_an_address(capsys, trace, tmp_path, monkeypatch, name) -> None:
     monkeypatch.chdir(tmp_path)

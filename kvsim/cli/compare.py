@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -29,6 +29,7 @@ class Task(NamedTuple):
     scenario: Scenario
     trace: str
     out: Path | None
+    overwrite: bool = False
 
 
 @with_scenario
@@ -52,11 +53,15 @@ def compare(
     out: Annotated[
         Path | None, typer.Option(help="Write each run to a folder of its name in this one.")
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the runs that --out holds.")
+    ] = False,
     *,
     scenario: Scenario,
     output: Output,
 ) -> None:
     """Compare allocators and schedulers on a trace, or finished runs, in one table."""
+    varied = Varied(allocators, schedulers, isolations)
     if len(inputs) > 1 or Path(inputs[0], "manifest.json").is_file():
         from kvsim.runs import load_run
 
@@ -64,10 +69,11 @@ def compare(
             raise ConfigError(
                 f"--out {out}: finished runs are not written again; accepted: one trace"
             )
+        refuse_settings(scenario, varied, {"jobs": jobs, "overwrite": overwrite or None})
         results = [load_run(Path(run)) for run in inputs]
     else:
-        varied = Varied(allocators, schedulers, isolations)
         tasks = combinations(scenario, inputs[0], varied, out)
+        tasks = [task._replace(overwrite=overwrite) for task in tasks]
         require_places(tasks)
         results = run_side_by_side(tasks, jobs or os.cpu_count() or 1)
         if isolations is not None:
@@ -84,7 +90,19 @@ def require_places(tasks: Sequence[Task]) -> None:
 
     for task in tasks:
         if task.out is not None:
-            require_place(task.out)
+            require_place(task.out, overwrite=task.overwrite)
+
+
+def refuse_settings(scenario: Scenario, varied: Varied, more: Mapping[str, object]) -> None:
+    """ConfigError for settings of a replay, where runs are finished and would not heed them."""
+    named = {**varied._asdict(), **more}
+    given = [name for name, value in named.items() if value is not None]
+    given += sorted((scenario.model_fields_set - {"workload"}) | scenario.workload.model_fields_set)
+    if given:
+        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise ConfigError(
+            f"{flags}: finished runs are compared as they are; accepted: with one trace"
+        )
 
 
 class Varied(NamedTuple):
@@ -165,6 +183,13 @@ def run_one(task: Task) -> RunResult:
     from kvsim.compose import simulate
 
     try:
-        return simulate(task.scenario, task.trace, out=task.out, keep=False, name=task.name)
+        return simulate(
+            task.scenario,
+            task.trace,
+            out=task.out,
+            overwrite=task.overwrite,
+            keep=False,
+            name=task.name,
+        )
     except KvsimError as error:
         raise type(error)(f"{task.name}: {error}") from None
