@@ -30,7 +30,7 @@ from kvsim.planning.pool import Lab
 from kvsim.planning.prices import Preference, quote, read_prices, warnings
 from kvsim.planning.question import Electricity, Owned
 from kvsim.planning.search import Bench, Placement, smallest
-from kvsim.planning.show import headline
+from kvsim.planning.show import beside, headline
 from kvsim.planning.trial import Change, Outcome, Trial
 from kvsim.planning.unloaded import Glance, survey
 from kvsim.scenario import Scenario
@@ -575,6 +575,22 @@ def explored(root: Path) -> Plan:
     trace = str(root / "traces" / "mooncake.jsonl.gz")
     few = Scenario(model="llama-3.1-8b", workload={"limit": 400})
     return plan(ask(trace, "h200", "l4", scenario=few, explore=True, tensor_parallel_sizes=(4,)))
+
+
+@pytest.mark.parametrize(
+    ("said", "needed", "text"),
+    [
+        (16, 16, "; as many are needed"),
+        (16, 17, "; needed: 17, 1 more"),
+        (4, 16, "; needed: 16, 12 more"),
+        (4, 2, "; needed: 2, 2 fewer"),
+        (4, None, ""),
+    ],
+)
+def test_what_is_needed_reads_well_next_to_what_means_say(
+    said: int, needed: int | None, text: str
+) -> None:
+    assert beside(said, needed) == text
 
 
 def test_the_command_lines_carry_the_limits_of_the_plan(explored: Plan) -> None:

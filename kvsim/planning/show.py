@@ -152,12 +152,20 @@ def _print_means(seen: ByMeans | None, needed: int | None, console: Console) -> 
     if seen is None:
         text = "  means    even the mean request misses the objective"
     else:
-        off = "" if needed is None else f"; needed: {needed}, {needed / seen.gpus:.2g} times that"
         text = (
             f"  means    mean-based sizing says {plural(seen.gpus, 'GPU')}, serving "
-            f"{seen.outcome.attainment:.1%} of requests within all limits{off}"
+            f"{seen.outcome.attainment:.1%} of requests within all limits{beside(seen.gpus, needed)}"
         )
     console.print(text, highlight=False, soft_wrap=True)
+
+
+def beside(said: int, needed: int | None) -> str:
+    """How many GPUs are needed, next to how many means said; nothing where none is enough."""
+    if needed is None:
+        return ""
+    if needed == said:
+        return "; as many are needed"
+    return f"; needed: {needed}, {abs(needed - said)} {'more' if needed > said else 'fewer'}"
 
 
 def explored(plan: Plan, seen: Exploration, console: Console) -> None:
