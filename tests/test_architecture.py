@@ -156,6 +156,13 @@ def test_nothing_is_unpickled_or_evaluated() -> None:
             assert not (isinstance(called, ast.Name) and called.id in {"eval", "exec"})
 
 
+def test_nothing_is_printed_as_minus_nothing() -> None:
+    for module in [*MODULES, *(ROOT / "dashboards").rglob("*.py")]:
+        for line in module.read_text(encoding="utf-8").splitlines():
+            assert ":+" not in line.replace(":+z", ""), f"{module.name}: {line.strip()}"
+    assert f"{-0.0001:+z.1%}" == "+0.0%"
+
+
 def test_the_picture_is_short_and_names_every_part() -> None:
     text = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 60

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from kvsim.cli.app import run as run_kvsim
+from kvsim.cli.validate import error_of, percent
 from kvsim.errors import KvsimError, TraceError
-from kvsim.validation import RunReport, validate, worst
+from kvsim.validation import Comparison, RunReport, sensitivity, validate, worst
 from kvsim.validation.measured import compare
 from kvsim.validation.metrics import gaps_of, latencies, predicted, values
 from kvsim.validation.observed import Outcome
@@ -373,6 +374,13 @@ def refused(path: Path) -> str:
     assert str(path.parent) in said
     assert "\n" not in said
     return said
+
+
+def test_what_hardly_moves_does_not_move_by_minus_nothing() -> None:
+    _, moved, still = sensitivity.shown({"p50_ttft_ms": -0.012, "peak_kv_cache_usage": -0.0001})
+    assert moved.endswith("-1.2%")
+    assert still.endswith("+0.0%")
+    assert percent(-0.0001) == error_of(Comparison(1.0, 0.9999, 0.0, 2.0, None)).strip() == "+0.0%"
 
 
 def test_a_replay_says_what_depends_on_step_times(

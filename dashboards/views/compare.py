@@ -115,7 +115,7 @@ def change(value: float | None, before: float | None) -> str | None:
     if value is None or not before:
         return None
     share = value / before - 1
-    return f"{share:+.1%}" if abs(share) < 10 else f"{value / before:,.0f}×"
+    return f"{share:+z.1%}" if abs(share) < 10 else f"{value / before:,.0f}×"
 
 
 def panels(desk: Desk, runs: Mapping[str, RunResult], costs: Mapping[str, RunCost | None]) -> None:

@@ -81,7 +81,7 @@ class Change(NamedTuple):
 
     def __str__(self) -> str:
         name, unit = self.measure.label, self.measure.unit
-        share = f"{self.share:+.1%}" if self.share < -0.99 else f"{self.share:+.0%}"
+        share = f"{self.share:+z.1%}" if self.share < -0.99 else f"{self.share:+z.0%}"
         return f"{name} {amount(self.before)} -> {amount(self.after)} {unit} ({share})"
 
 

@@ -96,7 +96,7 @@ def _lines(found: Study, rows: Sequence[PartRow], policies: Sequence[str]) -> It
                     100 * ((row.token_hit_rate or 0.0) - undivided[row.policy, capacity])
                     for row in own
                 )
-                rates = [f"{r} ({c:+.2f})" for r, c in zip(rates, changes, strict=True)]
+                rates = [f"{r} ({c:+z.2f})" for r, c in zip(rates, changes, strict=True)]
             blocks = "" if own[0].capacity_blocks is None else f"{own[0].capacity_blocks:,}"
             yield [capacity, tenant, blocks, f"{own[0].prompt_tokens:,}", *rates]
     if len(tenants) > ROWS + 1:

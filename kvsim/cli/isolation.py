@@ -70,10 +70,10 @@ def _costs(summaries: Mapping[str, Mapping[str, object]]) -> Table:
         if isinstance(cost, dict):
             table.add_row(
                 name,
-                f"{-100 * cost['hit_rate']:+.1f} points",
-                f"{cost['mean_ttft_ms']:+,.2f}",
-                f"{cost['gpu_hours']:+.4g}",
-                f"{cost['usd']:+.4g}",
+                f"{-100 * cost['hit_rate']:+z.1f} points",
+                f"{cost['mean_ttft_ms']:+z,.2f}",
+                f"{cost['gpu_hours']:+z.4g}",
+                f"{cost['usd']:+z.4g}",
             )
     return table
 

@@ -135,7 +135,7 @@ def cells(one: Finding) -> list[str]:
     return [
         *shown,
         f"{one.auc:.3f}",
-        f"{one.advantage:+.3f} ± {1.96 * one.advantage_error:.3f}",
+        f"{one.advantage:+z.3f} ± {1.96 * one.advantage_error:.3f}",
         needed,
         f"{one.hit_rate:.1%}",
         f"{one.mean_ttft_ms:,.2f}",

@@ -70,9 +70,9 @@ def check(gpu: GpuName = "h200", profile: Source = None, as_json: Json = False) 
             table.add_column(heading, justify="right")
         table.add_column("at")
         for row in found:
-            errors = (f"{row.median:.1%}", f"{row.p95:.1%}", f"{row.bias:+.1%}")
+            errors = (f"{row.median:.1%}", f"{row.p95:.1%}", f"{row.bias:+z.1%}")
             place = ", ".join(map(str, (*row.worst.place, row.worst.x)))
-            table.add_row(row.operator, str(row.shapes), *errors, f"{row.worst.error:+.1%}", place)
+            table.add_row(row.operator, str(row.shapes), *errors, f"{row.worst.error:+z.1%}", place)
         console = wide_console()
         console.print(table)
         console.print(

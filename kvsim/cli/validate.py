@@ -134,4 +134,4 @@ def error_of(metric: Comparison | None) -> str:
 
 def percent(error: float | None) -> str:
     """A signed share."""
-    return "-" if error is None else f"{error:+.1%}"
+    return "-" if error is None else f"{error:+z.1%}"

@@ -137,7 +137,7 @@ def cell(row: Row, metric: str, unit: str) -> str:
     """Both values and the error."""
     values = (shown(row[kind][metric], unit) for kind in ("executed", "simulated"))
     error = row["errors"].get(metric)
-    return " / ".join(values) + (f" ({error:+.1%})" if error is not None else "")
+    return " / ".join(values) + (f" ({error:+z.1%})" if error is not None else "")
 
 
 def pair(row: Row, metric: str, form: str) -> str:
@@ -155,7 +155,7 @@ def shown(value: float, unit: str) -> str:
 def steps(found: Row) -> str:
     """How well single iterations are predicted."""
     rows = [
-        [kind, f"{one['iterations']:,}", f"{one['median']:+.1%}", f"{one['sum']:+.1%}"]
+        [kind, f"{one['iterations']:,}", f"{one['median']:+z.1%}", f"{one['sum']:+z.1%}"]
         for kind, one in found["residuals"].items()
     ]
     return "Iterations of the calibrating run, predicted against measured:\n\n" + table(

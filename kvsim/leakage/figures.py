@@ -72,7 +72,7 @@ def _draw_pair(axes: Axes, one: Finding, seen: Seen) -> None:
     axes.set_ylim(0, 1.02)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.grid(axis="x")
-    told = f"{one.defence}: AUC {one.auc:.3f}, advantage {one.advantage:+.3f}"
+    told = f"{one.defence}: AUC {one.auc:.3f}, advantage {one.advantage:+z.3f}"
     axes.set_title(told, loc="left", fontsize=10.5)
 
 

@@ -64,7 +64,7 @@ def price(plan: PlanData, best: Candidate) -> str:
     if len(plan.candidates) > 1:
         other = plan.candidates[1]
         more = other.usd_per_month / best.usd_per_month - 1
-        said.append(f"Next: {other.gpus} × {other.gpu}, {more:+.0%}.")
+        said.append(f"Next: {other.gpus} × {other.gpu}, {more:+z.0%}.")
     return " ".join(said)
 
 

@@ -33,10 +33,10 @@ def printed(figure: Published | None) -> str:
 def number(value: float, unit: str, *, sign: bool = False) -> str:
     """A number with its unit, as short as its size allows."""
     whole = abs(value) >= 1000 or unit == ""
-    digits = f"{value:+,.10g}" if sign else f"{value:,.10g}"
+    digits = f"{value:+z,.10g}" if sign else f"{value:,.10g}"
     if not (whole and value == round(value)):
         places = 2 if unit == "x" else 1
-        digits = f"{value:+,.{places}f}" if sign else f"{value:,.{places}f}"
+        digits = f"{value:+z,.{places}f}" if sign else f"{value:,.{places}f}"
     return f"{digits} {unit}".strip()
 
 

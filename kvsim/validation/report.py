@@ -56,4 +56,4 @@ def page(runs: Seq[RunReport], found: dict[str, object]) -> str:
 
 def percent(share: float | None) -> str:
     """A signed share."""
-    return "-" if share is None else f"{share:+.1%}"
+    return "-" if share is None else f"{share:+z.1%}"

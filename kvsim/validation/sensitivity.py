@@ -38,7 +38,7 @@ def shown(found: Mapping[str, float]) -> list[str]:
     """Lines that say so, with a star at what cannot be predicted well."""
     width = max(map(len, found), default=0)
     lines = [
-        f"{name:{width}} {change:+7.1%}{'*' if abs(change) > SENSITIVE else ''}"
+        f"{name:{width}} {change:+z7.1%}{'*' if abs(change) > SENSITIVE else ''}"
         for name, change in found.items()
     ]
     return ["when every iteration takes 1 % longer (* more than 5 %: hard to predict)", *lines]
