@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -80,8 +81,11 @@ class Electricity:
 
 
 def load_gpu(name: str) -> Gpu:
-    """The GPU with this name or alias, in any case; ConfigError suggests the nearest otherwise."""
-    found = gpu_index().get(name.lower())
+    """The GPU with this name or alias, in any case; ConfigError suggests the nearest otherwise.
+
+    A device's own name for itself is one, too: ``NVIDIA A100 80GB PCIe``.
+    """
+    found = gpu_index().get(name.lower()) or gpus_by_words().get(words(name))
     if found is None:
         raise unknown("gpu", name, gpu_index())
     return found
@@ -139,6 +143,21 @@ def gpu_index() -> dict[str, Gpu]:
         for name in (gpu.name, *row["aliases"].split(";")):
             index[name.lower()] = gpu
     return index
+
+
+UNSAID = frozenset({"nvidia", "geforce", "amd", "instinct", "edition", "hbm3", "hbm3e"})
+"""Words of a device's name that the catalog's names go without."""
+
+
+def words(name: str) -> frozenset[str]:
+    """What tells a GPU from others, in whatever order it is said."""
+    return frozenset(re.split(r"[\s-]+", name.strip().lower())) - UNSAID
+
+
+@cache
+def gpus_by_words() -> dict[frozenset[str], Gpu]:
+    """Every name by its words, with its GPU."""
+    return {words(name): gpu for name, gpu in gpu_index().items()}
 
 
 def gpu_from(row: dict[str, str]) -> Gpu:

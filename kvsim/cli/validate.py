@@ -38,6 +38,13 @@ def validate(
             "--calibrate", help="Make all iterations of a measured run longer by what fits it best."
         ),
     ] = False,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            help="What measured runs were recorded on, by its name in the catalog; by default what they "
+            "name, or else an H200."
+        ),
+    ] = None,
     report: Annotated[
         Path | None,
         typer.Option(help="Write measured runs as an HTML page, and as JSON beside it."),
@@ -57,7 +64,9 @@ def validate(
 
         read = (*recordings, *(path / META for path in recordings))
         check_report(report, *read, *([workload] if workload else []))
-    reports = [check(path, workload, leaps=leaps, calibrate=calibrate) for path in recordings]
+    reports = [
+        check(path, workload, leaps=leaps, calibrate=calibrate, gpu=gpu) for path in recordings
+    ]
     runs = [one for one in reports if not isinstance(one, Verdict)]
     note_unmodelled(reports)
     if report is not None:
@@ -117,10 +126,18 @@ def show_runs(runs: list[RunReport]) -> None:
         table.add_row("all iterations longer by", *(percent(run.slowness - 1) for run in runs))
     table.add_row("measured inside the interval", *(f"{run.coverage:.0%}" for run in runs))
     Console(width=None if len(runs) < 3 else 60 + 32 * len(runs)).print(table)
+    show_times(runs)
     median, most = worst(runs)
     typer.echo(f"median of absolute errors {median:.1%}, largest {most:.1%}")
     if any(metric.sensitive for run in runs for metric in run.metrics.values()):
         typer.echo("* moves by more than 5 % when every iteration takes 1 % longer")
+
+
+def show_times(runs: list[RunReport]) -> None:
+    """Print which GPUs runs are of and where their times come from, each once."""
+    for times in dict.fromkeys(run.times for run in runs):
+        names = [run.name for run in runs if run.times == times]
+        typer.echo(f"{', '.join(names)}: {times}" if len(names) < len(runs) else times)
 
 
 def error_of(metric: Comparison | None) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Seq
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
+from kvsim.catalog import load_gpu
 from kvsim.errors import CapacityError, ConfigError, TraceError
 from kvsim.validation.bench_run import META, read_bench_run
 from kvsim.validation.measured import Comparison, RunReport, calibrated, check_measured
@@ -19,34 +22,46 @@ __all__ = ["META", "Comparison", "RunReport", "Verdict", "summary", "validate", 
 
 
 def validate(
-    path: Path, workload: Path | None = None, *, leaps: bool = True, calibrate: bool = False
+    path: Path,
+    workload: Path | None = None,
+    *,
+    leaps: bool = True,
+    calibrate: bool = False,
+    gpu: str | None = None,
 ) -> Verdict | RunReport:
     """Repeat what an engine did and compare it with the engine's own record.
 
     ``path`` is a recording of vLLM's scheduler or of SGLang's radix cache, or a measured run of vLLM
     (``CONFIG__WORKLOAD.json.gz``, or the folder that LLMServingSim's benchmark writes); without
     ``workload`` the requests are looked for as ``workloads/WORKLOAD.jsonl[.gz]`` beside it.
-    ``calibrate`` first makes the step times of a measured run longer by what fits it best.
+    ``calibrate`` first makes the step times of a measured run longer by what fits it best; ``gpu``
+    names what it ran on, whatever is recorded.
     """
-    try:
-        return checked(path, workload, leaps=leaps, calibrate=calibrate)
-    except (ConfigError, CapacityError) as error:
-        raise TraceError(f"{path}: {error}") from None
-
-
-def checked(
-    path: Path, workload: Path | None, *, leaps: bool, calibrate: bool
-) -> Verdict | RunReport:
-    """The comparison that fits the recording; an engine that cannot be is a Config- or CapacityError."""
+    given = None if gpu is None else load_gpu(gpu)
     if path.name == META or (path / META).is_file():
         folder = path.parent if path.name == META else path
-        return check(read_bench_run(folder, workload), calibrate=calibrate)
+        with engine_of(path):
+            return check(read_bench_run(folder, workload, given), calibrate=calibrate)
     recording = load_reference(path)
-    if "rows" in recording:
-        return check_radix(recording, path, workload)
     if "info" in recording:
-        return check(read_vllm_run(recording, path, workload), calibrate=calibrate)
-    return check_scheduler(recording, path, workload, leaps=leaps)
+        with engine_of(path):
+            return check(read_vllm_run(recording, path, workload, given), calibrate=calibrate)
+    if given is not None or calibrate:
+        flag = "--calibrate" if given is None else "--gpu"
+        raise ConfigError(f"{flag}: {path} is no measured run; accepted: with measured runs alone")
+    with engine_of(path):
+        if "rows" in recording:
+            return check_radix(recording, path, workload)
+        return check_scheduler(recording, path, workload, leaps=leaps)
+
+
+@contextmanager
+def engine_of(path: Path) -> Iterator[None]:
+    """Turn what is said of an engine that cannot be into what is said of its recording."""
+    try:
+        yield
+    except (ConfigError, CapacityError) as error:
+        raise TraceError(f"{path}: {error}") from None
 
 
 def check(run: Measurement, *, calibrate: bool) -> RunReport:

@@ -17,13 +17,13 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from kvsim.catalog import load_gpu
 from kvsim.catalog.engines import load_engine
 from kvsim.catalog.hardware import Gpu
 from kvsim.core import Request
 from kvsim.errors import TraceError
 from kvsim.sizing import Limits, plan_memory
 from kvsim.validation.arguments import Arguments
+from kvsim.validation.device import device_of
 from kvsim.validation.engine import Setup
 from kvsim.validation.measurement import Measurement, Tick
 from kvsim.validation.observed import Outcome
@@ -41,21 +41,22 @@ ABOUT = ("dataset_hash", "dataset_path", "engine_kwargs", "finished_at", "hardwa
          "max_num_batched_tokens", "max_num_seqs", "tick_seconds")  # fmt: skip
 """What is read in other ways, and what the benchmark says of itself; ``resolved_config`` follows
 from the arguments."""
-GPUS = {"RTXPRO6000": "rtx-pro-6000"}
-"""Folder names that the catalog does not know, and what it calls them."""
 TIMES = ("arrival_time", "queued_ts", "first_token_ts", "last_token_ts")
 """Seconds, the first by the client's clock."""
 LEVELS = 4
 """Folders above the run's in which its workload is looked for."""
 
 
-def read_bench_run(folder: Path, workload: Path | None) -> Measurement:
-    """The run in a folder, and the prompts of its workload if that is found."""
+def read_bench_run(folder: Path, workload: Path | None, gpu: Gpu | None = None) -> Measurement:
+    """The run in a folder, and the prompts of its workload if that is found.
+
+    ``gpu``: what it ran on, whatever is recorded.
+    """
     meta = json_of(folder / META)
     rows = [loads(folder / "requests.jsonl", i, line) for i, line in lines(folder)]
     if not rows:
         raise TraceError(f"{folder / 'requests.jsonl'}: is empty; accepted: one request a line")
-    setup = setup_of(folder, meta)
+    setup = setup_of(folder, meta, gpu)
     outcomes = dict(enumerate(outcomes_of(folder, rows)))
     prompts = list(prompts_of(folder, meta, workload, setup.block_size))
     requests = [
@@ -134,8 +135,11 @@ def ticks_of(path: Path) -> Iterator[Tick]:
         raise TraceError(f"{path}: is empty; accepted: the state, second by second")
 
 
-def setup_of(folder: Path, meta: object) -> Setup:
-    """The engine; where its blocks were not recorded, as many as fit the GPU."""
+def setup_of(folder: Path, meta: object, gpu: Gpu | None) -> Setup:
+    """The engine; where its blocks were not recorded, as many as fit the GPU.
+
+    The folder two above the run is named after the GPU, for a run that does not say.
+    """
     recorded = meta if isinstance(meta, Mapping) else {}
     given = recorded.get("engine_kwargs")
     started = Arguments(f"{folder / META}: engine_kwargs", given)
@@ -144,18 +148,19 @@ def setup_of(folder: Path, meta: object) -> Setup:
     caching = memory.flag("enable_prefix_caching", default=True)
     layout = layout_of(started)
     options = options_of(started, [started, compilation], caching=caching)
-    gpu = gpu_of(folder)
+    run = Arguments(f"{folder / META}: run", recorded)
+    device = device_of(run, gpu, folder.resolve().parent.parent.name, "folder")
     sequences = number(folder / META, "engine_kwargs", given, "max_num_seqs", least=1)
     tokens = number(folder / META, "engine_kwargs", given, "max_num_batched_tokens", least=1)
     size = memory.whole("block_size", started.whole("block_size", BLOCK))
     share = memory.amount(SHARE, started.amount(SHARE, 0.9))
     limits = Limits(size, share, tokens, sequences)
     known = memory.whole("num_gpu_blocks", started.whole("num_gpu_blocks_override", 0))
-    blocks = known or plan_memory(layout, gpu, limits).num_gpu_blocks
+    blocks = known or plan_memory(layout, device.gpu, limits).num_gpu_blocks
     replicas = started.whole("data_parallel_size", 1, most=1024)
     return Setup(
         layout,
-        gpu,
+        device,
         load_engine(ENGINE),
         num_blocks=blocks,
         block_size=size,
@@ -163,17 +168,11 @@ def setup_of(folder: Path, meta: object) -> Setup:
         max_num_batched_tokens=tokens,
         replicas=replicas,
         unmodelled=unmodelled(
-            [Arguments(f"{folder / META}: run", recorded), started, compilation, memory],
+            [run, started, compilation, memory],
             (*ABOUT, *(MEMORY if known else ())),
         ),
         **options,
     )
-
-
-def gpu_of(folder: Path) -> Gpu:
-    """The GPU that the folder two above the run is named after."""
-    name = folder.resolve().parent.parent.name
-    return load_gpu(GPUS.get(name, name))
 
 
 def prompts_of(

@@ -28,11 +28,12 @@ from kvsim.simulation.host import HostCosts
 from kvsim.simulation.loading import Loading
 from kvsim.simulation.pipelined import Pipelined
 from kvsim.simulation.replica import Replica
+from kvsim.validation.device import Device
 from kvsim.validation.observed import Observed
 
 PROJECTED = 0.15
-"""Relative error that step times of another GPU than the measured one may have besides, which all
-kernels share: an assumption."""
+"""Relative error that step times of another GPU than the one whose kernels and engine were measured may
+have besides, which all kernels share: an assumption."""
 TYPICAL = (
     BatchShape(16, 16 * 4096, sampled=16, context_squares=16 * 4096**2),
     BatchShape(16, 16 * 4096, 1, 2032, 8192, 2032 * 8192 + 2032 * 2033 // 2, 16),
@@ -45,7 +46,7 @@ class Setup:
     """What a recorded engine was started with."""
 
     layout: KVLayout
-    gpu: Gpu
+    device: Device
     engine: Engine
     num_blocks: int
     block_size: int
@@ -64,6 +65,11 @@ class Setup:
     unmodelled: tuple[str, ...] = ()
     """What it was started with that is not modelled, a line each."""
 
+    @property
+    def gpu(self) -> Gpu:
+        """What it ran on."""
+        return self.device.gpu
+
     def cost(self, **constants: Any) -> Served:
         """The step times that kvsim predicts."""
         options: dict[str, Any] = {**self.engine.step, **self.step, **constants}
@@ -78,11 +84,11 @@ class Setup:
         That of the engine's model where it was checked, the spread of the kernels that it is composed
         of, and what another GPU than the measured one leaves open.
         """
-        projected = profile_for(self.gpu).gpu != self.gpu.name
+        checked = {profile_for(self.gpu).gpu, self.engine.gpu} == {self.gpu.name}
         mixtures = self.layout.model.mixtures
         seen = self.engine.step_doubt_experts if mixtures else self.engine.step_doubt
         known = hypot(seen, spread(self.cost()))
-        return known + PROJECTED if projected else known
+        return known if checked else known + PROJECTED
 
     @property
     def host(self) -> HostCosts:

@@ -88,6 +88,12 @@ class RunReport(NamedTuple):
         return self.run.setup.unmodelled
 
     @property
+    def times(self) -> str:
+        """The GPU, who says that it was this one, where step times come from, and how sure they are."""
+        setup = self.run.setup
+        return f"{setup.device}; {setup.cost().label} times, taken to be right within ±{setup.step_doubt:.1%}"
+
+    @property
     def rows(self) -> int:
         """Recorded iterations."""
         return len(self.run.rows)
@@ -107,6 +113,10 @@ class RunReport(NamedTuple):
         """Ready for JSON."""
         return {
             "name": self.name,
+            "gpu": self.run.setup.gpu.name,
+            "gpu_from": self.run.setup.device.source,
+            "cost_model": self.run.setup.cost().label,
+            "step_doubt": self.run.setup.step_doubt,
             "metrics": {name: metric.as_dict() for name, metric in self.metrics.items()},
             "coverage": self.coverage,
             "slowness": self.slowness,

@@ -7,11 +7,12 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvsim.catalog import load_gpu
 from kvsim.catalog.engines import load_engine
+from kvsim.catalog.hardware import Gpu
 from kvsim.core import Request
 from kvsim.errors import TraceError, shown
 from kvsim.validation.arguments import Arguments
+from kvsim.validation.device import device_of
 from kvsim.validation.engine import Setup
 from kvsim.validation.measurement import Measurement, Tick
 from kvsim.validation.observed import Outcome
@@ -29,12 +30,19 @@ FIELDS = ["t", "running", "waiting", "kv_usage", "prefix_queries", "prefix_hits"
 """What a recorded iteration begins with; those without output end before the tokens."""
 RECORDED = ("num_gpu_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens")
 """What the engine made of its arguments."""
+ASSUMED = "h200"
+"""The GPU of a recording that names none."""
 LATE = 0.001
 """Seconds from a planned call to the real one, where that is not recorded."""
 
 
-def read_vllm_run(recording: Mapping[str, Any], path: Path, workload: Path | None) -> Measurement:
-    """The run in ``recording``, which was read from ``path``, and its workload."""
+def read_vllm_run(
+    recording: Mapping[str, Any], path: Path, workload: Path | None, gpu: Gpu | None = None
+) -> Measurement:
+    """The run in ``recording``, which was read from ``path``, and its workload.
+
+    ``gpu``: what it ran on, whatever is recorded.
+    """
     steps = steps_of(path, recording)
     listed = {
         number(path, f"requests[{i}]", row, "i"): (f"{path}: requests[{i}]", row)
@@ -45,7 +53,7 @@ def read_vllm_run(recording: Mapping[str, Any], path: Path, workload: Path | Non
         raise TraceError(f"{path}: no request has a ttft and an e2e; accepted: a measured run")
     return Measurement(
         path.name.split(".json")[0],
-        setup_of(path, recording.get("info")),
+        setup_of(path, recording.get("info"), gpu),
         served(listed, outcomes, beside(path, workload), called_of(path, recording, listed)),
         outcomes,
         token_gaps([listed[row] for row in sorted(outcomes)]),
@@ -182,8 +190,8 @@ def iterations(table: list[Any]) -> Iterator[Row]:
         yield Row(row[0], row[1], row[2], row[3], row[6] if len(row) > 6 else 0)
 
 
-def setup_of(path: Path, info: Any) -> Setup:
-    """The engine that ``info`` describes."""
+def setup_of(path: Path, info: Any, gpu: Gpu | None) -> Setup:
+    """The engine that ``info`` describes; the GPU is :data:`ASSUMED` if neither it nor ``gpu`` says."""
     given = info.get("engine_args") if isinstance(info, Mapping) else None
     arguments = Arguments(f"{path}: info.engine_args", given)
     recorded = Arguments(f"{path}: info", info)
@@ -194,7 +202,7 @@ def setup_of(path: Path, info: Any) -> Setup:
     blocks, size, sequences, tokens = (number(path, "info", info, it, least=1) for it in RECORDED)
     return Setup(
         layout,
-        load_gpu("h200"),
+        device_of(recorded, gpu, ASSUMED, "assumption"),
         load_engine(ENGINE),
         num_blocks=blocks,
         block_size=size,

@@ -27,6 +27,8 @@ class Engine(NamedTuple):
     """What launching a batch takes for each layer, seconds."""
     step: Mapping[str, float]
     """Constants of its iterations."""
+    gpu: str
+    """The GPU whose runs its constants were read off, and its doubts were seen on."""
     step_doubt: float
     """Relative error of step times that was seen on runs which nothing was fitted to."""
     step_doubt_experts: float
