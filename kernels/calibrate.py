@@ -41,6 +41,8 @@ SAVE_EVERY = 5.0
 
 Log = Callable[[str], None]
 Profile = dict[str, Any]
+Point = tuple[str, tuple[int | str, ...], int]
+"""An operator, the values of its other axes, and ``x``."""
 
 
 def calibrate(
@@ -181,10 +183,10 @@ def measure(
     for source in families:
         for held_out in (False, True):
             tables = profile["held_out" if held_out else "tables"]
-            kept = points(tables)
+            kept, grid = points(tables), points(profile["tables"])
             for series in source(arena, scope, held_out):
-                if held_out and not series.rest:
-                    series = series._replace(heat=max(series.heat, ALONE))
+                if held_out:
+                    series = alone(series, grid)
                 tried = tuple(f"{series.operator} {series.at} {x}: " for x in series.xs)
                 before = [line for line in profile["failed"] if not line.startswith(tried)]
                 profile["failed"] = before + run_series(tables, series, watch, kept)
@@ -199,8 +201,11 @@ def measure(
             add(profile["tables"], "gemm_sustained", shape, mark, timing)
 
 
-Point = tuple[str, tuple[int | str, ...], int]
-"""An operator, the values of its other axes, and ``x``."""
+def alone(series: Series, grid: Container[Point]) -> Series:
+    """A series of held-out shapes without those that happen to be on the grid."""
+    xs = tuple(x for x in series.xs if (series.operator, series.at, x) not in grid)
+    heat = series.heat if series.rest else max(series.heat, ALONE)
+    return series._replace(xs=xs, heat=heat)
 
 
 def points(tables: Profile) -> set[Point]:
