@@ -67,7 +67,7 @@ class Admitting(Preempting):
         start = match.tokens
         if self._swaps:
             start = max(start, self._on_host(sequence))
-        tokens = min(sequence.num_tokens - start, budget, self._longest_chunk)
+        tokens = self._chunk_from(start, sequence, budget)
         spare = self._spare if self._running else 0
         if self._groups.met:
             if not self._seats_for(sequence):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from kvsim.core import Sequence
 from kvsim.errors import ConfigError
 from kvsim.protocols import Allocator, Batch, Outcome, Preemption, VictimRule
-from kvsim.scheduling.admitting import Admitting, Limits
+from kvsim.scheduling.admitting import Limits
+from kvsim.scheduling.growing import Growing
 
 UNBOUNDED = 1 << 62
 
 
-class Chunked(Admitting):
+class Chunked(Growing):
     """Running requests first, then waiting ones in order of arrival, within a budget of tokens.
 
     A decode costs one token of the budget, a prompt as many as are left (its chunk). Without room
@@ -143,88 +144,6 @@ class Chunked(Admitting):
         stall, self._stall = self._stall, 0
         return Batch(self._clock.shape(prompts), 1, False, prompts, stall)
 
-    def _continue(self, prompts: list[tuple[Sequence, int]], now: int) -> int:
-        """Make room for all that run; returns what is left of the budget."""
-        if self._present or not self._latest_goes:
-            return self._continue_chosen(prompts, now)
-        prefilling = self._prefilling
-        last_only = not prefilling or (
-            len(prefilling) == 1 and prefilling[0] is next(reversed(self._running.values()))
-        )
-        if last_only and self._allocator.room(1):
-            self._allocator.advance(1)
-            budget = self._budget - self._clock.decodes
-            return self._grow(list(prefilling), prompts, budget, now)
-        budget = self._grow(list(self._running.values()), prompts, self._budget, now)
-        self._allocator.advance(1, grown=True)
-        return budget
-
-    def _grow(
-        self,
-        sequences: list[Sequence],
-        prompts: list[tuple[Sequence, int]],
-        budget: int,
-        now: int,
-    ) -> int:
-        """Give each sequence room for its next tokens, preempting from the end of the running."""
-        for sequence in sequences:
-            if sequence.order not in self._running:
-                break  # preempted, and so are all after it
-            if sequence in self._ending:
-                continue
-            prefills = sequence in self._prefilling
-            if prefills:
-                tokens = self._chunk_from(sequence.num_computed, sequence, budget)
-                target = sequence.num_computed + tokens
-            else:
-                tokens = 1
-                target = self._clock.computed(sequence) + 1
-            if not tokens or not self._make_room(sequence, target, now):
-                continue
-            budget -= tokens
-            if prefills:
-                prompts.append((sequence, tokens))
-        return budget
-
-    def _make_room(self, sequence: Sequence, tokens: int, now: int) -> bool:
-        """Preempt the last running until ``sequence`` can grow; False if it was itself the last."""
-        while not self._allocator.grow(sequence, tokens):
-            self._preempt(now)
-            if sequence.order not in self._running:
-                return False
-        return True
-
-    def _continue_chosen(self, prompts: list[tuple[Sequence, int]], now: int) -> int:
-        """The same where anybody may have to go: who does is decided before anyone has grown."""
-        while not self._has_room():
-            self._preempt(now)
-        self._allocator.advance(1)
-        budget = self._budget - self._clock.decodes
-        for sequence in list(self._prefilling):
-            start = self._begin(sequence)
-            tokens = self._chunk_from(start, sequence, budget)
-            if tokens and self._allocator.grow(sequence, start + tokens):
-                if sequence.group is not None:
-                    self._place(sequence, start)
-                prompts.append((sequence, tokens))
-                budget -= tokens
-        return budget
-
-    def _has_room(self) -> bool:
-        """Whether all decoders and the first prompt can go on."""
-        if not self._prefilling:
-            return self._allocator.room(1) > 0
-        first = self._prefilling[0]
-        start = self._begin(first)
-        chunk = self._chunk_from(start, first, self._budget - self._clock.decodes)
-        if not chunk:
-            return self._allocator.room(1) > 0
-        return self._allocator.room(1, first, start - first.num_computed + chunk) > 0
-
-    def _begin(self, sequence: Sequence) -> int:
-        """Tokens that a prompt has, or gets back from the host, when it goes on."""
-        return sequence.num_computed if sequence.group is None else sequence.group.start(sequence)
-
     # Completion.
 
     def complete(self, batch: Batch, steps: int, now: int) -> list[Sequence]:
@@ -254,11 +173,8 @@ class Chunked(Admitting):
         if sequence in self._prefilling:
             self._prefilling.remove(sequence)
         self._blocked = False  # a prompt that is in the cache now may be what the head shares
-        sequence.generated += 1
-        sequence.num_tokens += 1
-        if not self._clock.join(sequence):
+        if super()._answer(sequence):
             return True
-        self._allocator.join(sequence)
         if sequence.group is not None and not sequence.group.forked:
             self._groups.forking.append(sequence)
         return False
@@ -282,9 +198,7 @@ class Chunked(Admitting):
         for sequence in outcome.ended:
             sequence.unhashed = 0
         for sequence in outcome.answered:
-            gap = sequence.see_token(now)
-            if gap is not None:
-                self.gaps.append(gap)
+            self._see_token(sequence, now)
         return self._groups.served(outcome.ended) if self._groups.met else outcome.ended
 
     def retire(self, finished: list[Sequence]) -> None:

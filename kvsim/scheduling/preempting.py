@@ -2,46 +2,23 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections.abc import Iterator
 
 from kvsim.core import Match, Sequence
 from kvsim.protocols import Allocator, Preemption, Standing, VictimRule
 from kvsim.scheduling.groups import Group, Groups
 from kvsim.scheduling.preemption.recompute import Recompute
-from kvsim.scheduling.running import Running
+from kvsim.scheduling.roster import Roster
 from kvsim.scheduling.victims.last import Last
 
 
-class Queue(Protocol):
-    """Sequences that wait, by their place; 0 is looked at first."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Sequence]: ...
-
-    def __getitem__(self, place: int, /) -> Sequence: ...
-
-    def __delitem__(self, place: int, /) -> None: ...
-
-    def append(self, sequence: Sequence, /) -> None:
-        """It waits from now on, behind all others."""
-        ...
-
-    def appendleft(self, sequence: Sequence, /) -> None:
-        """It was preempted, and waits before all others."""
-        ...
-
-
-class Preempting:
+class Preempting(Roster):
     """What runs and what waits, with the rules for who goes when memory runs out.
 
     A preempted request goes to the front of the queue. A request of several sequences goes as a
     whole.
     """
 
-    queue: Callable[[], Queue] = deque
     passes = False
     """Whether requests may run ahead of one that was refused, of whoever wants the room of another."""
 
@@ -54,36 +31,20 @@ class Preempting:
         beam_turnover: float,
         seed: int,
     ) -> None:
-        self.preemptions = 0
-        self.gaps: list[int] = []
-        self._allocator = allocator
+        super().__init__(allocator)
         self._victim = victim or Last()
         self._latest_goes = isinstance(self._victim, Last) and not self.passes
         self._preemption = preemption or Recompute()
         self._passed = self.passes or self._preemption.overtaking
         self._swaps = not isinstance(self._preemption, Recompute)
-        self._waiting = self.queue()
-        self._running: dict[int, Sequence] = {}  # by order of admission
         self._prefilling: list[Sequence] = []  # running, prompt not complete, in running order
-        self._clock = Running()
         self._groups = Groups(
             allocator, self._clock, self._prefilling, turnover=beam_turnover, seed=seed
         )
         self._present = self._groups.present
-        self._admitted = 0
         self._blocked = False  # the head of the queue was refused, and no memory came back since
         self._ending: set[Sequence] = set()  # running, their last token in flight
         self._stall = 0  # picoseconds of copies that the next iteration begins with
-
-    @property
-    def waiting_count(self) -> int:
-        """Requests in the queue."""
-        return len(self._waiting)
-
-    @property
-    def running_count(self) -> int:
-        """Sequences that hold memory."""
-        return len(self._running)
 
     @property
     def swapped_tokens(self) -> int:
@@ -200,15 +161,9 @@ class Preempting:
             self._preemption.drop(owner)
 
     def _start(self, sequence: Sequence, hit: int, now: int) -> None:
-        """Make an admitted sequence the last of the running."""
-        sequence.admit(self._next_order(), hit, now)
-        self._running[sequence.order] = sequence
+        super()._start(sequence, hit, now)
         if sequence.group is not None:
             self._groups.admitted(sequence)
-
-    def _next_order(self) -> int:
-        self._admitted += 1
-        return self._admitted
 
     # Groups.
 

@@ -11,6 +11,7 @@ from kvsim.protocols import Allocator, Batch, Standing
 from kvsim.scheduling.chunked import UNBOUNDED
 from kvsim.scheduling.new_token_ratio import NewTokenRatio
 from kvsim.scheduling.orders import ORDERS, Policy
+from kvsim.scheduling.roster import Roster
 from kvsim.scheduling.running import Running
 from kvsim.scheduling.victims.fewest_generated import FewestGenerated
 
@@ -18,7 +19,7 @@ MOST_EXPECTED = 4096
 """Tokens of one answer that admissions look ahead at most."""
 
 
-class PrefillFirst:
+class PrefillFirst(Roster):
     """Whoever waits and fits is computed, alone; only then do the running decode.
 
     A prompt is admitted, in the order of ``schedule_policy``, if its missing tokens, its whole allowance for an answer
@@ -40,6 +41,8 @@ class PrefillFirst:
     widest = 1
     """It forks nothing."""
 
+    _waiting: deque[Sequence]
+
     def __init__(
         self,
         allocator: Allocator,
@@ -59,9 +62,7 @@ class PrefillFirst:
             )
         if max_new_tokens < 1:
             raise ConfigError(f"scheduler.max_new_tokens is {max_new_tokens}; accepted: 1 or more")
-        self.preemptions = 0
-        self.gaps: list[int] = []
-        self._allocator = allocator
+        super().__init__(allocator)
         self._max_seqs = max_num_seqs
         self._budget = max_num_batched_tokens
         self._allowed = max_new_tokens
@@ -70,27 +71,13 @@ class PrefillFirst:
         self._ratio = NewTokenRatio(schedule_conservativeness)
         self._victim = FewestGenerated()
         self._order = ORDERS[schedule_policy]()
-        self._clock = Running()
-        self._waiting: deque[Sequence] = deque()
-        self._running: dict[int, Sequence] = {}  # by order of admission
         self._answering: dict[int, Sequence] = {}  # those that decode, in the same order
         self._chunked: Sequence | None = None  # running, its prompt cut and not complete
-        self._admitted = 0
         self._full = False  # somebody was refused, and nobody has gone since
         self._gone = False  # somebody has, which the next decode batch will notice
         self._promised = 0  # tokens that this batch's prompts may need besides those they compute
         self._deferred = False  # the leap in flight takes its memory when it ends
         self._retracted = False  # the batch in flight found no room at first
-
-    @property
-    def waiting_count(self) -> int:
-        """Requests in the queue."""
-        return len(self._waiting)
-
-    @property
-    def running_count(self) -> int:
-        """Sequences that hold memory."""
-        return len(self._running)
 
     def add(self, sequence: Sequence) -> None:
         """A request has arrived."""
@@ -164,11 +151,6 @@ class PrefillFirst:
         padding = self._paged(sequence.num_tokens) - sequence.num_tokens
         aside = floor(self._set_aside()) + self._promised + 1
         return aside + self._allowance(sequence.generated) + self._page - padding
-
-    def _start(self, sequence: Sequence, hit: int, now: int) -> None:
-        self._admitted += 1
-        sequence.admit(self._admitted, hit, now)
-        self._running[sequence.order] = sequence
 
     def _compute(
         self, sequence: Sequence, tokens: int, prompts: list[tuple[Sequence, int]]
@@ -283,14 +265,9 @@ class PrefillFirst:
         sequence.num_computed += tokens
         if sequence.num_computed < sequence.num_tokens:
             return False
-        sequence.generated += 1
-        sequence.num_tokens += 1
-        gap = sequence.see_token(now)
-        if gap is not None:
-            self.gaps.append(gap)
-        if not self._clock.join(sequence):
+        self._see_token(sequence, now)
+        if self._answer(sequence):
             return True
-        self._allocator.join(sequence)
         self._answering[sequence.order] = sequence
         return False
 
