@@ -11,6 +11,8 @@ from array import array
 from collections.abc import Callable, Hashable, Iterator
 from typing import Final
 
+from kvsim.core import Sequence, packed
+
 NO_CHILDREN: Final[dict[Hashable, Extent]] = {}
 """Stands for an empty dict that is never written to."""
 
@@ -82,6 +84,14 @@ class Content:
             return end
         same = next(i for i, (a, b) in enumerate(zip(theirs, ours, strict=True)) if a != b)
         return (first + same) * self.width // self.size
+
+
+def content_of(sequence: Sequence, size: int) -> Content:
+    """What the full blocks of ``size`` tokens of a sequence hold."""
+    request = sequence.request
+    ids = packed(request.hash_ids)
+    described = min(request.prompt_tokens, len(ids) * request.hash_block)
+    return Content(ids, request.hash_block, described // size, size, sequence)
 
 
 class Extent:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import lcm
 
-from kvsim.core import NO_MATCH, Match, Sequence, packed
-from kvsim.memory.extents import Content
+from kvsim.core import NO_MATCH, Match, Sequence
+from kvsim.memory.extents import Content, content_of
 from kvsim.memory.layer_groups import Full, State
 from kvsim.memory.layer_tables import Lease, Table
 from kvsim.memory.pages import PagePool, Run
@@ -51,11 +51,7 @@ class GroupCache(PagePool):
     def _content(self, sequence: Sequence) -> Content:
         content = self._contents.get(sequence)
         if content is None:
-            request, size = sequence.request, self.block_size
-            ids = packed(request.hash_ids)
-            described = min(request.prompt_tokens, len(ids) * request.hash_block)
-            content = Content(ids, request.hash_block, described // size, size, sequence)
-            self._contents[sequence] = content
+            content = self._contents[sequence] = content_of(sequence, self.block_size)
         return content
 
     def _longest(self, group: Full, cover: list[tuple[int, int]], tokens: int) -> int:

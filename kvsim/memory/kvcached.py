@@ -7,9 +7,10 @@ from typing import Literal
 
 from kvsim.core import Match, Sequence
 from kvsim.errors import ConfigError
+from kvsim.memory.block_pool import Lease
 from kvsim.memory.extents import Extent, UnhashedFirst
 from kvsim.memory.mapped_paged import MappedPaged
-from kvsim.memory.paged import Lease, Paged
+from kvsim.memory.paged import Paged
 
 PICOSECONDS_PER_US = 1_000_000
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from kvsim.core import Match, Sequence
 from kvsim.errors import ConfigError
+from kvsim.memory.block_pool import Lease
 from kvsim.memory.block_table import BlockTable, Forked
 from kvsim.memory.extents import Content, Extent, FreeQueue
-from kvsim.memory.paged import Lease, Paged
+from kvsim.memory.paged import Paged
 from kvsim.memory.prefix import Path, PrefixTree
 
 

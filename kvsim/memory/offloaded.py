@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from kvsim.core import Match, Sequence
 from kvsim.errors import ConfigError
+from kvsim.memory.block_pool import Lease
 from kvsim.memory.extents import Content, FreeQueue
-from kvsim.memory.paged import Lease, Paged
+from kvsim.memory.paged import Paged
 from kvsim.memory.prefix import PrefixTree
 
 
@@ -73,8 +74,7 @@ class Offloaded(Paged):
         """Take the hit and room for ``tokens`` tokens, if prompts under way keep enough."""
         kept, hit = sum(map(self._missing, under_way)), match.tokens // self.block_size
         _, path = match.handle
-        idle = sum(min(extent.end, hit) - extent.start for extent in path if not extent.refs)
-        if self._blocks(tokens) - hit + idle + kept > self._queue.blocks:
+        if self._blocks(tokens) - hit + self._idle(path, hit) + kept > self._queue.blocks:
             return False
         return self.admit(sequence, match, tokens)
 

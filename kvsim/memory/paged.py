@@ -4,30 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from kvsim.core import NO_MATCH, Match, Sequence, Usage, packed
-from kvsim.errors import CapacityError, ConfigError
+from kvsim.core import Match, Sequence, Usage
+from kvsim.memory.block_pool import BlockPool, Lease
 from kvsim.memory.eviction import MakePolicy
-from kvsim.memory.extents import FREE_QUEUES, Content, Extent
+from kvsim.memory.extents import Extent
 from kvsim.memory.phases import DecodePhases
-from kvsim.memory.prefix import Path, PrefixTree
-from kvsim.memory.ranked import RankedQueue
 
 
-class Lease:
-    """What one admitted sequence holds: blocks of the prefix tree, then blocks of its own."""
-
-    __slots__ = ("blocks", "path", "phase", "slack")
-
-    def __init__(self, path: Path, blocks: int) -> None:
-        self.path = path
-        self.blocks = blocks
-        """All its blocks, until it joins the decoders."""
-        self.slack = 0
-        """Empty slots of the last one, until it joins the decoders."""
-        self.phase: int | None = None
-
-
-class Paged:
+class Paged(BlockPool):
     """Fixed-size blocks on demand, shared by reference count, cached by content after use.
 
     The rules are vLLM's: only full blocks are cached; a hit is contiguous, in full blocks, and never
@@ -41,8 +25,6 @@ class Paged:
     blocks, for a cache of so many tokens; without, ``free_order`` says which release's order is kept.
     """
 
-    tree = PrefixTree
-
     def __init__(
         self,
         num_blocks: int,
@@ -53,40 +35,18 @@ class Paged:
         fixed_blocks: int = 0,
         eviction: MakePolicy | None = None,
     ) -> None:
-        if num_blocks < 2:
-            raise CapacityError(f"a pool of {num_blocks} blocks has no block to give: 2 at least")
-        if free_order not in FREE_QUEUES:
-            known = ", ".join(FREE_QUEUES)
-            raise ConfigError(f"allocator.free_order is {free_order!r}; accepted: {known}")
-        self.num_blocks = num_blocks
-        self.block_size = block_size
-        self.prefix_caching = prefix_caching
-        self.fixed_blocks = fixed_blocks
-        self.evictions = 0
-        self.saved_slots = 0
-        self._held = 0
-        self._prefill_slack = 0
-        self._ranked = (
-            None
-            if eviction is None
-            else RankedQueue(num_blocks - 1, eviction(self.total_slots), block_size)
+        super().__init__(
+            num_blocks,
+            block_size=block_size,
+            prefix_caching=prefix_caching,
+            free_order=free_order,
+            eviction=eviction,
         )
-        self._queue = self._ranked or FREE_QUEUES[free_order](num_blocks - 1)
-        self._tree = self.tree(self._queue, cached=prefix_caching)
+        self.fixed_blocks = fixed_blocks
+        self._prefill_slack = 0
         self._phases = DecodePhases(block_size)
         self._leases: dict[Sequence, Lease] = {}
-        self._forks: dict[Sequence, Content] = {}
         self._grown: set[Lease] = set()  # decoders that have a block for the step to come
-
-    @property
-    def total_slots(self) -> int:
-        """Slots of all blocks but the null block."""
-        return (self.num_blocks - 1) * self.block_size
-
-    @property
-    def held_slots(self) -> int:
-        """Slots of the blocks that running sequences hold; a shared block counts once."""
-        return self._held * self.block_size
 
     def fits(self, tokens: int) -> bool:
         """Whether a sequence of ``tokens`` tokens fits when it is alone in the pool."""
@@ -98,39 +58,11 @@ class Paged:
         own = self._blocks(tokens) - shared + self.fixed_blocks
         return shared + sequence.request.width * own < self.num_blocks
 
-    def _blocks(self, tokens: int) -> int:
-        return -(-tokens // self.block_size)
-
-    def match(self, sequence: Sequence) -> Match:
-        """The longest cached prefix, in full blocks, short of the last token."""
-        if not self.prefix_caching:
-            return NO_MATCH
-        content = self._content(sequence)
-        path, blocks = self._tree.walk(content)
-        if self._ranked is not None:
-            path, blocks = self._ranked.fresh(path, blocks, sequence.arrival)
-        limit = (sequence.num_tokens - 1) // self.block_size
-        if blocks > limit:
-            blocks = limit
-            while path and path[-1].start >= limit:
-                path.pop()
-        return Match(blocks * self.block_size, (content, path))
-
-    def _content(self, sequence: Sequence) -> Content:
-        if sequence in self._forks:
-            return self._forks[sequence]
-        request = sequence.request
-        ids = packed(request.hash_ids)
-        described = min(request.prompt_tokens, len(ids) * request.hash_block)
-        return Content(
-            ids, request.hash_block, described // self.block_size, self.block_size, sequence
-        )
-
     def admit(self, sequence: Sequence, match: Match, tokens: int, *, spare: int = 0) -> bool:
         """Take the hit and room for ``tokens`` tokens, if all known tokens would fit."""
         hit = match.tokens // self.block_size
         content, path = match.handle or (self._content(sequence), [])
-        idle = sum(min(extent.end, hit) - extent.start for extent in path if not extent.refs)
+        idle = self._idle(path, hit)
         whole = self._blocks(sequence.num_tokens) + self.fixed_blocks
         if whole - hit + idle + self._blocks(spare) > self._queue.blocks:
             return False
@@ -147,26 +79,10 @@ class Paged:
         self._leases[sequence] = sequence.kv = lease
         return True
 
-    def _take(self, blocks: int) -> None:
-        """Give up ``blocks`` blocks of the free queue to running sequences."""
-        self._held += blocks
-        self.evictions += self._queue.take(blocks, self._tree.forget)
-
     def _set_slack(self, lease: Lease, tokens: int) -> None:
         self._prefill_slack -= lease.slack
         lease.slack = lease.blocks * self.block_size - tokens
         self._prefill_slack += lease.slack
-
-    def _cache_prompt(self, lease: Lease, tokens: int) -> None:
-        """Let others hit the full blocks of the prompt's first ``tokens`` tokens."""
-        if self.prefix_caching:
-            path = lease.path
-            self._tree.extend(path, min(tokens // self.block_size, path.content.shared))
-
-    def _cache_all(self, lease: Lease, full: int) -> None:
-        """Put all full blocks into the tree: the prompt, and what was generated behind it."""
-        self._tree.extend(lease.path, min(full, lease.path.content.shared))
-        self._tree.extend(lease.path, full)
 
     def grow(self, sequence: Sequence, tokens: int) -> bool:
         """Make room for ``tokens`` tokens in all: a longer prompt, or a decoder's next token."""
@@ -274,15 +190,6 @@ class Paged:
         self._prefill_slack -= lease.slack
         sequence.kv = None
         del self._leases[sequence]
-
-    def _release_own(self, lease: Lease, start: int, end: int, *, cached: bool) -> None:
-        if end > start:
-            self._held -= end - start
-            self._queue.release(self._run(lease, start, end, cached=cached))
-
-    def _run(self, lease: Lease, start: int, end: int, *, cached: bool) -> Extent:
-        """Blocks of its own that a sequence gives back."""
-        return Extent(start, end, cached=cached)
 
     def usage(self) -> Usage:
         """A last block's empty slots count as internal fragmentation until they are filled."""
