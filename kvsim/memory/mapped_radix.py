@@ -9,7 +9,8 @@ from kvsim.core import Match, Sequence
 from kvsim.errors import ConfigError
 from kvsim.memory.block_table import BlockTable, Forked
 from kvsim.memory.eviction import EvictionPolicy, EvictionQueue
-from kvsim.memory.radix import Lease, Radix
+from kvsim.memory.radix import Radix
+from kvsim.memory.radix_cache import Lease
 from kvsim.memory.radix_tree import Node, RadixTree
 
 

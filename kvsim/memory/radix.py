@@ -1,35 +1,16 @@
-"""RadixAttention's memory: a radix tree of cached prefixes over a pool of pages."""
+"""RadixAttention's memory: who gets pages of the pool, and what of them the radix tree keeps."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 
-from kvsim.core import NO_MATCH, Match, Sequence, Usage
-from kvsim.errors import ConfigError
-from kvsim.memory.eviction import LRU, MakePolicy
+from kvsim.core import Match, Sequence, Usage
+from kvsim.memory.eviction import MakePolicy
 from kvsim.memory.phases import DecodePhases
-from kvsim.memory.radix_content import Content, content_of
-from kvsim.memory.radix_tree import Node, Prefix, RadixTree
+from kvsim.memory.radix_cache import Lease, RadixCache
 
 
-class Lease:
-    """What one admitted sequence holds: a path of the tree, then pages of its own."""
-
-    __slots__ = ("content", "decoding", "joined", "node", "phase", "tokens")
-
-    def __init__(self, content: Content, node: Node, tokens: int) -> None:
-        self.content = content
-        self.node = node
-        """Last node of the path; the path is locked."""
-        self.tokens = tokens
-        """Tokens that it has room for; of a decoder, when it joined."""
-        self.decoding = False
-        self.joined = 0
-        """Step at which it joined the decoders."""
-        self.phase = 0
-
-
-class Radix:
+class Radix(RadixCache):
     """Pages on demand; prompts enter the tree chunk by chunk, answers when they end.
 
     The rules are SGLang's: the tokens computed so far are cached after each chunk of a prompt, when
@@ -48,8 +29,6 @@ class Radix:
     pages.
     """
 
-    tree: type[RadixTree] = RadixTree
-
     def __init__(
         self,
         num_slots: int,
@@ -59,20 +38,11 @@ class Radix:
         eviction: MakePolicy | None = None,
         slots_per_sequence: int = 0,
     ) -> None:
-        if page_size < 1:
-            raise ConfigError(f"allocator.page_size is {page_size}; accepted: 1 or more")
-        self.page_size = page_size
-        self.prefix_caching = prefix_caching
-        self.total_slots = num_slots - num_slots % page_size
-        self.evictions = 0
-        self.saved_slots = 0
+        super().__init__(num_slots, page_size, prefix_caching=prefix_caching, eviction=eviction)
         self._forks = 0
         self._constant = self._pages(slots_per_sequence)
-        self._tree = self.tree(page_size, LRU() if eviction is None else eviction(self.total_slots))
         self._phases = DecodePhases(page_size)
         self._running: set[Lease] = set()
-        self._own = 0
-        """Slots that running sequences hold outside the tree."""
         self._slack = 0
         """Empty slots in last pages, of those that do not decode."""
         self._grown: set[Lease] = set()
@@ -80,18 +50,6 @@ class Radix:
         self._step = 0
         self._growing: tuple[Lease, int] | None = None
         """The prompt whose chunks the next steps compute, and the tokens in each."""
-
-    @property
-    def held_slots(self) -> int:
-        """Slots that running sequences hold; a shared slot counts once."""
-        return self._tree.protected + self._own
-
-    def _pages(self, tokens: int) -> int:
-        """Slots of the pages that ``tokens`` tokens need."""
-        return -(-tokens // self.page_size) * self.page_size
-
-    def _available(self) -> int:
-        return self.total_slots - self._tree.protected - self._own
 
     def fits(self, tokens: int) -> bool:
         """Whether a sequence of ``tokens`` tokens fits when it is alone in the pool."""
@@ -103,16 +61,6 @@ class Radix:
         shared = prompt - prompt % self.page_size if self.prefix_caching else 0
         own = self._pages(tokens) - shared + self._constant
         return shared + sequence.request.width * own <= self.total_slots
-
-    def match(self, sequence: Sequence) -> Match:
-        """The longest cached prefix, in full pages, short of the last token."""
-        if not self.prefix_caching:
-            return NO_MATCH
-        content = content_of(sequence.request)
-        prefix = self._tree.find(content, sequence.num_tokens - 1)
-        if self._tree.ages is not None:
-            prefix = self._tree.fresh(prefix, sequence.arrival)
-        return Match(prefix.tokens, (content, prefix))
 
     def admit(self, sequence: Sequence, match: Match, tokens: int, *, spare: int = 0) -> bool:
         """Lock the hit and take room for ``tokens`` tokens, if all known tokens would fit."""
@@ -130,20 +78,6 @@ class Radix:
         self._running.add(lease)
         sequence.kv = lease
         return True
-
-    def _no_hit(self, sequence: Sequence) -> tuple[Content, Prefix]:
-        return content_of(sequence.request), Prefix(self._tree.root, 0)
-
-    def _empty(self, tokens: int) -> int:
-        """Empty slots in the last page of ``tokens`` tokens."""
-        return -tokens % self.page_size
-
-    def _take(self, slots: int) -> None:
-        """Give free slots to running sequences, evicting as many as are short."""
-        short = slots - (self.total_slots - self._tree.tokens - self._own)
-        if short > 0:
-            self.evictions += self._tree.evict(short) // self.page_size
-        self._own += slots
 
     def grow(self, sequence: Sequence, tokens: int) -> bool:
         """Make room for ``tokens`` tokens in all: a longer prompt, or a decoder's next token.
@@ -179,27 +113,6 @@ class Radix:
         self._take(self._more(lease, tokens))
         self._slack += self._empty(tokens) - self._empty(lease.tokens)
         lease.tokens = tokens
-
-    def _duplicates(self, lease: Lease) -> int:
-        """Slots of its own that a prompt gives up when it enters the tree: others hold the same."""
-        prefix = self._tree.find(lease.content, lease.tokens, lease.node)
-        return prefix.tokens - lease.node.end - self._tree.unlocked(prefix)
-
-    def _cache(self, lease: Lease, tokens: int) -> None:
-        """Move the first ``tokens`` tokens' full pages into the tree; duplicates become free."""
-        end = tokens - tokens % self.page_size
-        before = lease.node
-        if end <= before.end or not self.prefix_caching:
-            return
-        self._own -= end - before.end
-        lease.node = self._tree.put(lease.content, end, before)
-        self._lock(lease.node, before)
-
-    def _lock(self, node: Node, above: Node) -> None:
-        """Hold the path to ``node``; what others hold already is saved."""
-        held = self._tree.protected
-        self._tree.lock(node, above)
-        self.saved_slots += node.end - above.end - self._tree.protected + held
 
     def fork(self, parent: Sequence, child: Sequence, tokens: int) -> bool:
         """Share the parent's full pages through the tree, and copy the page that both write to.
