@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import count
-
 from kvsim.core import Match, Sequence, Usage
 from kvsim.errors import CapacityError
+from kvsim.memory.agenda import Agenda
 from kvsim.memory.group_cache import GroupCache
 from kvsim.memory.layer_groups import Full, PagePlan
 from kvsim.memory.layer_tables import Lease, Table
@@ -45,10 +44,7 @@ class Hybrid(GroupCache):
         super().__init__(num_pages, groups, prefix_caching=prefix_caching)
         self._chunk = max_num_batched_tokens or WHOLE
         self._leases: dict[Sequence, Lease] = {}
-        self._step = 0
-        self._joins = count()
-        self._decoders: dict[Lease, None] = {}
-        self._agenda: dict[int, dict[Lease, None]] = {}
+        self._agenda = Agenda()
 
     def fits(self, tokens: int) -> bool:
         """Whether a sequence of ``tokens`` tokens fits when it is alone in the pool."""
@@ -130,8 +126,9 @@ class Hybrid(GroupCache):
     def grow(self, sequence: Sequence, tokens: int) -> bool:
         """Make room for ``tokens`` tokens in all: a longer prompt, or a decoder's next token."""
         lease: Lease = sequence.kv
-        start = self._tokens(lease)
-        if lease.joined is not None and lease.due != self._step:
+        agenda = self._agenda
+        start = agenda.tokens(lease)
+        if lease.joined is not None and lease.due != agenda.step:
             return True
         outlook = Outlook(self._queue.blocks)
         if not outlook.grows(lease.tables, start, tokens, self._chunk):
@@ -142,12 +139,9 @@ class Hybrid(GroupCache):
             lease.tokens = tokens
             self._cache_prompt(lease, tokens)
         else:
-            self._cancel(lease)
-            self._plan(lease, tokens, self._step + 1)
+            agenda.cancel(lease)
+            agenda.plan(lease, tokens, agenda.step + 1)
         return True
-
-    def _tokens(self, lease: Lease) -> int:
-        return lease.tokens if lease.joined is None else lease.tokens + self._step - lease.joined
 
     def fork(self, parent: Sequence, child: Sequence, tokens: int) -> bool:
         """Let ``child`` go on from the parent's ``tokens`` computed tokens; False without room.
@@ -182,47 +176,26 @@ class Hybrid(GroupCache):
         """From now on the sequence gains one token a step."""
         lease: Lease = sequence.kv
         self._shed(lease, lease.tokens, lease.tokens)
-        lease.joined, lease.order = self._step, next(self._joins)
-        self._decoders[lease] = None
-        self._plan(lease, lease.tokens, self._step)
+        self._agenda.join(lease)
 
     def leave(self, sequence: Sequence, tokens: int) -> None:
         """The sequence stops gaining tokens and keeps its pages."""
-        lease: Lease = sequence.kv
-        self._cancel(lease)
-        del self._decoders[lease]
-        lease.joined, lease.tokens = None, tokens
-
-    def _plan(self, lease: Lease, tokens: int, step: int) -> None:
-        """Note when a decoder that has ``tokens`` tokens at ``step`` next needs attention."""
-        wait = WHOLE
-        for table in lease.tables:
-            wait = min(wait, table.end * table.group.block_size - tokens)
-            gone = table.group.released_at(table.first)
-            if gone is not None:
-                wait = min(wait, gone - tokens)
-        lease.due = step + max(wait, 0)
-        self._agenda.setdefault(lease.due, {})[lease] = None
-
-    def _cancel(self, lease: Lease) -> None:
-        due = self._agenda[lease.due]
-        del due[lease]
-        if not due:
-            del self._agenda[lease.due]
+        self._agenda.leave(sequence.kv, tokens)
 
     def room(self, steps: int, sequence: Sequence | None = None, chunk: int = 0) -> int:
         """Steps for which every decoder (and the chunk) can grow without preempting anyone.
 
         Chunks go one by one: what they give up in between changes who leaves the cache next.
         """
+        agenda = self._agenda
         if sequence is None:
             most = sum(-(-steps // group.block_size) for group in self.groups)
-            if most * len(self._decoders) <= self._queue.blocks:
+            if most * len(agenda.decoders) <= self._queue.blocks:
                 return steps
         steps = steps if sequence is None else min(steps, 1)
-        outlook, until = Outlook(self._queue.blocks), self._step + steps
-        for lease in [one for one in self._decoders if one.due < until]:
-            outlook.decodes(lease.tables, self._tokens(lease), steps)
+        outlook, until = Outlook(self._queue.blocks), agenda.step + steps
+        for lease in [one for one in agenda.decoders if one.due < until]:
+            outlook.decodes(lease.tables, agenda.tokens(lease), steps)
         room = outlook.last(steps)
         if sequence is None or not room:
             return room
@@ -232,18 +205,18 @@ class Hybrid(GroupCache):
 
     def advance(self, steps: int, *, grown: bool = False) -> None:
         """All decoders gain ``steps`` tokens, and the pages for them."""
-        if not self._decoders:
-            self._step += steps
+        agenda = self._agenda
+        if not agenda.decoders:
+            agenda.step += steps
             return
         for _ in range(steps):
-            due = self._agenda.pop(self._step, {})
-            tokens = {lease: self._tokens(lease) for lease in sorted(due, key=_order)}
+            tokens = {lease: agenda.tokens(lease) for lease in agenda.pop()}
             for lease, start in tokens.items():
                 self._shed(lease, start, start + 1)
-            self._step += 1
+            agenda.step += 1
             for lease, start in tokens.items():
                 self._fill(lease, start + 1)
-                self._plan(lease, start + 1, self._step)
+                agenda.plan(lease, start + 1, agenda.step)
 
     def free(self, sequence: Sequence, tokens: int, *, finished: bool) -> None:
         """Give all pages back, of each group the last first; full ones stay cached."""
@@ -276,7 +249,7 @@ class Hybrid(GroupCache):
         )
 
     def _empty(self, lease: Lease) -> int:
-        tokens, size = self._tokens(lease), self.block_size
+        tokens, size = self._agenda.tokens(lease), self.block_size
         tables = (table for table in lease.tables if table.runs)
         return sum(
             table.group.empty(table.end, tokens) * size // table.group.block_size
@@ -295,7 +268,7 @@ class Hybrid(GroupCache):
         holders: dict[Run, set[Table]] = {}
         for lease in self._leases.values():
             for table in lease.tables:
-                self._covers(table, self._tokens(lease))
+                self._covers(table, self._agenda.tokens(lease))
                 for run in table.runs:
                     holders.setdefault(run, set()).add(table)
         held, shared = [0] * len(self.groups), 0
@@ -316,7 +289,3 @@ class Hybrid(GroupCache):
         assert table.end >= group.blocks(tokens)
         ends = [table.first, *(run.end for run in table.runs)]
         assert ends == [*(run.start for run in table.runs), table.end]
-
-
-def _order(lease: Lease) -> int:
-    return lease.order
