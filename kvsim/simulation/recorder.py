@@ -7,18 +7,12 @@ a few sums and a bounded number of samples.
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvsim.core import PICOSECONDS, Request, Sequence, Usage
 from kvsim.protocols import Allocator, Leap
-from kvsim.tables import (
-    EngineRecord,
-    Limits,
-    ReplicaTotals,
-    RequestTable,
-    SampleTable,
-    Sink,
-)
+from kvsim.simulation.track import Instant, Track, matrix
+from kvsim.tables import EngineRecord, Limits, RequestTable, SampleTable, Sink
 
 if TYPE_CHECKING:
     from kvsim.tables import Floats, Ints
@@ -32,66 +26,6 @@ ALL_SAMPLES = 65_536
 FEWEST_SAMPLES = 256
 
 _REQUEST_NUMBERS = 12
-_SAMPLE_NUMBERS = 13
-# Numbers are kept as floats of 64 bits: whole up to 2^53, and an instant, which in picoseconds would
-# outgrow an integer of 64 bits after 106 days, is rounded as it would be for the tables anyway.
-
-
-class _Instant(NamedTuple):
-    """What a sample holds apart from its time and the memory."""
-
-    waiting: int = 0
-    running: int = 0
-    batch: int = 0
-    batch_tokens: int = 0
-
-
-class _Track:
-    """Sums and samples of one replica; times in picoseconds."""
-
-    __slots__ = (
-        "blocked_budget",
-        "blocked_kv",
-        "blocked_seats",
-        "busy",
-        "due",
-        "end",
-        "evictions",
-        "first",
-        "held",
-        "idle",
-        "interval",
-        "iterations",
-        "peak",
-        "preemptions",
-        "samples",
-        "saved",
-        "tokens",
-    )
-
-    def __init__(self, total_slots: int) -> None:
-        self.iterations = self.tokens = self.busy = self.held = self.peak = self.saved = 0
-        self.blocked_kv = self.blocked_seats = self.blocked_budget = 0
-        self.preemptions = self.evictions = 0
-        self.end = 0
-        """When its latest iteration ended."""
-        self.idle = Usage(0, 0, 0, 0, 0, total_slots)
-        """The pool while nothing runs."""
-        self.samples = array("d")
-        self.first = self.due = self.interval = 0
-
-    def totals(self) -> ReplicaTotals:
-        return ReplicaTotals(
-            self.iterations,
-            self.tokens,
-            self.busy / PICOSECONDS,
-            self.held / PICOSECONDS,
-            self.peak,
-            self.blocked_kv / PICOSECONDS,
-            self.blocked_seats / PICOSECONDS,
-            self.blocked_budget / PICOSECONDS,
-            self.saved / PICOSECONDS,
-        )
 
 
 class Recorder:
@@ -111,9 +45,8 @@ class Recorder:
         if self._limits.closed_batches:
             self._seats = 1
         self._budget = self._limits.max_num_batched_tokens or (1 << 62)
-        self._tracks = [_Track(total_slots) for _ in range(num_replicas)]
-        per_replica = max(FEWEST_SAMPLES, ALL_SAMPLES // num_replicas)
-        self._most_numbers = min(REPLICA_SAMPLES, per_replica) * _SAMPLE_NUMBERS
+        most = min(REPLICA_SAMPLES, max(FEWEST_SAMPLES, ALL_SAMPLES // num_replicas))
+        self._tracks = [Track(total_slots, most) for _ in range(num_replicas)]
         self._new_requests()
         self._new_gaps()
 
@@ -170,7 +103,7 @@ class Recorder:
         replica, start, now, steps, shape, waiting, running, held, preemptions = leap[:9]
         track = self._tracks[replica]
         if start > track.end:
-            self._wake(track, replica, start)
+            track.wake(start)
         track.end = now
         track.preemptions = preemptions
         span = now - start
@@ -197,11 +130,11 @@ class Recorder:
             self._blocked(track, span, running, tokens)
         if now >= track.due:
             track.evictions = allocator.evictions
-            instant = _Instant(waiting, running, decodes + shape.prefills, tokens)
+            instant = Instant(waiting, running, decodes + shape.prefills, tokens)
             usage = allocator.usage()
             if steps > 1 and held == after:
                 usage = _filling(usage, tokens * (steps - 1) // 2)
-            self._sample(track, replica, now, instant, usage)
+            track.sample(now, instant, usage)
 
     def gap(self, picoseconds: int) -> None:
         """A single gap between two tokens that no leap accounts for: one that a preemption tore."""
@@ -214,7 +147,7 @@ class Recorder:
         track.idle = allocator.usage()
         track.evictions = allocator.evictions
 
-    def _blocked(self, track: _Track, span: int, running: int, tokens: int) -> None:
+    def _blocked(self, track: Track, span: int, running: int, tokens: int) -> None:
         """Requests waited for ``span``: blame seats, else token budget, else memory."""
         if running >= self._seats:
             track.blocked_seats += span
@@ -223,39 +156,14 @@ class Recorder:
         else:
             track.blocked_kv += span
 
-    # Samples.
-
-    def _wake(self, track: _Track, replica: int, now: int) -> None:
-        if not track.samples:
-            track.first = now
-        if now >= track.due:
-            self._sample(track, replica, now, _Instant(), track.idle)
-
-    def _sample(
-        self, track: _Track, replica: int, now: int, instant: _Instant, usage: Usage
-    ) -> None:
-        totals = (track.preemptions, track.evictions)
-        track.samples.extend((now, *instant, *usage, *totals))
-        track.due = now + track.interval
-        if len(track.samples) >= self._most_numbers:
-            self._thin(track, now)
-
-    def _thin(self, track: _Track, now: int) -> None:
-        """Drop every other sample and take them half as often from now on."""
-        rows = len(track.samples) // _SAMPLE_NUMBERS
-        kept = _matrix(track.samples, _SAMPLE_NUMBERS)[1::2]
-        track.samples = array("d", kept.tobytes())
-        track.interval = max(2 * track.interval, 2 * (now - track.first) // rows)
-        track.due = now + track.interval
-
     # The end.
 
     def close(self) -> EngineRecord:
         """Pass on what is left and return the sums; the run ends with the latest iteration."""
         end = max((track.end for track in self._tracks), default=0)
-        for replica, track in enumerate(self._tracks):
+        for track in self._tracks:
             if track.end < end:
-                self._sample(track, replica, end, _Instant(), track.idle)
+                track.sample(end, Instant(), track.idle)
         self._pass_requests()
         self._pass_gaps()
         totals = tuple(track.totals() for track in self._tracks)
@@ -264,7 +172,7 @@ class Recorder:
     def _pass_requests(self) -> None:
         import numpy as np
 
-        columns = _matrix(self._requests, _REQUEST_NUMBERS).T.copy()
+        columns = matrix(self._requests, _REQUEST_NUMBERS).T.copy()
         times = columns[2:6] / PICOSECONDS
         refused = np.array([reason is not None for reason in self._reasons], dtype=bool)
         times[1:, refused] = np.nan
@@ -285,7 +193,7 @@ class Recorder:
     def _sample_table(self) -> SampleTable:
         import numpy as np
 
-        rows = [_matrix(track.samples, _SAMPLE_NUMBERS) for track in self._tracks]
+        rows = [track.rows() for track in self._tracks]
         replicas = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
         columns = np.concatenate(rows).T.copy()
         return SampleTable(columns[0] / PICOSECONDS, replicas, *_whole(columns[1:]))
@@ -301,10 +209,3 @@ def _whole(numbers: Floats) -> Ints:
     import numpy as np
 
     return numbers.astype(np.int64)
-
-
-def _matrix(numbers: array[float], columns: int) -> Floats:
-    """A view of a flat row-major array as a matrix."""
-    import numpy as np
-
-    return np.frombuffer(numbers, dtype=np.float64).reshape(-1, columns)
