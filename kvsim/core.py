@@ -189,10 +189,13 @@ class BatchShape(NamedTuple):
     """Rows that go through the output head: decodes and prompts that complete."""
     context_squares: int = 0
     """Squares of what each decode reads, summed: how unequal they are."""
-    prefill_longest: int = 0
-    """Tokens in the cache of the prompt that has most; 0 stands for their mean."""
     prompts: tuple[tuple[int, int], ...] = ()
     """New and cached tokens of each of several prompts; without, each has their mean."""
+
+    @property
+    def prefill_longest(self) -> int:
+        """Tokens in the cache of the prompt that has most; 0 stands for their mean."""
+        return max((cached for _, cached in self.prompts), default=0)
 
 
 class Match(NamedTuple):

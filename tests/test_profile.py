@@ -203,9 +203,8 @@ def together(chunks: list[tuple[int, int]]) -> BatchShape:
     """Prompts in one step: new tokens of each, and its past."""
     pairs = sum(new * past + new * (new + 1) // 2 for new, past in chunks)
     total_new, total_past = (sum(column) for column in zip(*chunks, strict=True))
-    longest = max(past for _, past in chunks)
     return BatchShape(
-        0, 0, len(chunks), total_new, total_past, pairs, len(chunks), prefill_longest=longest
+        0, 0, len(chunks), total_new, total_past, pairs, len(chunks), prompts=tuple(chunks)
     )
 
 

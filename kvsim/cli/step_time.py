@@ -75,7 +75,7 @@ def batch_shape(decodes: list[str], prefills: list[str]) -> BatchShape:
         sum(new * past + new * (new + 1) // 2 for new, past in chunks),
         count + len(chunks),
         sum(count * context**2 for count, context in batches),
-        max((past for _, past in chunks), default=0),
+        tuple(chunks),
     )
 
 

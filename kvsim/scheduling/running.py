@@ -42,12 +42,10 @@ class Running:
     def shape(self, prompts: Iterable[tuple[Sequence, int]] = ()) -> BatchShape:
         """An iteration in which all decode, beside so many new tokens of each prompt."""
         decodes = sampled = self.decodes
-        count = tokens = context = pairs = longest = 0
+        count = tokens = context = pairs = 0
         each: list[tuple[int, int]] = []
         for sequence, new in prompts:
             cached = sequence.num_computed
-            if cached > longest:
-                longest = cached
             count += 1
             tokens += new
             context += cached
@@ -56,9 +54,7 @@ class Running:
             each.append((new, cached))
         reads, squares = self.context_tokens, self.context_squares
         several = tuple(each) if count > 1 else ()
-        return BatchShape(
-            decodes, reads, count, tokens, context, pairs, sampled, squares, longest, several
-        )
+        return BatchShape(decodes, reads, count, tokens, context, pairs, sampled, squares, several)
 
     def computed(self, sequence: Sequence) -> int:
         """Tokens of a decoding sequence whose KV exists."""

@@ -56,9 +56,8 @@ class Static(Roster):
         cached = [sequence.num_computed for sequence, _ in prompts]
         context = sum(cached)
         pairs = context * longest + count * longest * (longest + 1) // 2
-        shape = BatchShape(
-            0, 0, count, count * longest, context, pairs, count, prefill_longest=max(cached)
-        )
+        alike = tuple((longest, past) for past in cached)
+        shape = BatchShape(0, 0, count, count * longest, context, pairs, count, prompts=alike)
         self._padded_context = context + count * longest
         return Batch(shape, 1, False, prompts)
 

@@ -205,7 +205,7 @@ class PlainLoop:
             sum(new * computed + new * (new + 1) // 2 for computed, new, _ in prompts),
             len(decodes) + sum(computed + new == live.tokens for computed, new, live in prompts),
             sum(live.computed**2 for live in decodes),
-            max((computed for computed, _, _ in prompts), default=0),
+            tuple((new, computed) for computed, new, _ in prompts),
         )
 
     def complete(self, work: list[tuple[Live, int]], now: int) -> None:

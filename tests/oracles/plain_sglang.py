@@ -374,7 +374,7 @@ class PlainSGLang:
             sum(live.computed for live, _ in work),
             sum(new * live.computed + new * (new + 1) // 2 for live, new in work),
             sum(live.computed + new == live.known for live, new in work),
-            prefill_longest=max((live.computed for live, _ in work), default=0),
+            prompts=tuple((new, live.computed) for live, new in work),
         )
 
     def shape_of_decodes(self) -> BatchShape:
