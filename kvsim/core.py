@@ -198,6 +198,45 @@ class BatchShape(NamedTuple):
         return max((cached for _, cached in self.prompts), default=0)
 
 
+class Leap(NamedTuple):
+    """Iterations of one replica that ran one after another; times in picoseconds."""
+
+    replica: int
+    start: int
+    end: int
+    steps: int
+    shape: BatchShape
+    """Of the first iteration."""
+    waiting: int
+    """Requests that were left in the queue when they began."""
+    running: int
+    """Sequences that have memory."""
+    held: int
+    """Slots that were held when they began; the first iteration's are counted."""
+    preemptions: int = 0
+    """Of the replica's scheduler so far."""
+    last: int = 0
+    """Picoseconds of the last iteration, if a prompt's chunks made each longer than the one before."""
+    grown: int | None = None
+    """Slots that they held in the end, if what follows has been given memory since; else those held now."""
+    late: int = 0
+    """Picoseconds that passed at the end, of the last iteration alone, until its tokens were seen."""
+
+    def gaps(self) -> list[tuple[int, int]]:
+        """Picoseconds of iterations, and of how many in a row that take as good as equal times."""
+        steps, mean = self.steps, (self.end - self.start - self.late) // self.steps
+        if self.last:
+            rise = 2 * (self.last - mean)
+            lefts = reversed(range(1, steps))
+            return [
+                *((self.last - rise * left // (steps - 1), 1) for left in lefts),
+                (self.last + self.late, 1),
+            ]
+        if self.late and steps > 1:
+            return [(mean, steps - 1), (mean + self.late, 1)]
+        return [(mean + self.late, steps)]
+
+
 class Match(NamedTuple):
     """What a prefix cache can give to a sequence; valid until the cache next changes."""
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvsim.analysis.summary import Deployment
-from kvsim.core import BatchShape, Request, Sequence, Usage, picoseconds
-from kvsim.protocols import Leap
+from kvsim.core import BatchShape, Leap, Request, Sequence, Usage, picoseconds
 from kvsim.runs import Recording, RunResult, new_manifest
 from kvsim.simulation.recorder import Recorder
 from kvsim.tables import Limits, RequestTable

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvsim import Scenario, simulate
-from kvsim.core import Request
+from kvsim.core import Leap, Request
 from kvsim.memory import ALLOCATORS
 from kvsim.memory.paged import Paged
-from kvsim.protocols import Allocator, Leap
+from kvsim.protocols import Allocator
 from kvsim.scheduling.chunked import Chunked
 from kvsim.scheduling.continuous import Continuous
 from kvsim.scheduling.preemption import PREEMPTIONS

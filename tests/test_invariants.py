@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from kvsim.core import PICOSECONDS, BatchShape, Match, Request, Sequence
+from kvsim.core import PICOSECONDS, BatchShape, Leap, Match, Request, Sequence
 from kvsim.memory.paged import Paged
-from kvsim.protocols import Batch, Leap
+from kvsim.protocols import Batch
 from kvsim.routing import RoundRobin
 from kvsim.scheduling.chunked import Chunked
 from kvsim.scheduling.static import Static

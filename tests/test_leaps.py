@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from kvsim.catalog.hardware import load_gpu
 from kvsim.catalog.models import load_model
-from kvsim.core import Request, Sequence
+from kvsim.core import Leap, Request, Sequence
 from kvsim.costs.roofline import Roofline
 from kvsim.layout import KVLayout
 from kvsim.memory import ALLOCATORS
 from kvsim.memory.contiguous import Contiguous
 from kvsim.memory.paged import Paged
 from kvsim.memory.reservation import RESERVATIONS
-from kvsim.protocols import Allocator, Leap
+from kvsim.protocols import Allocator
 from kvsim.routing import RoundRobin
 from kvsim.scheduling import SCHEDULERS
 from kvsim.scheduling.chunked import Chunked

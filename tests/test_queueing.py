@@ -8,9 +8,9 @@ from math import factorial
 import numpy as np
 import pytest
 
-from kvsim.core import PICOSECONDS, Request
+from kvsim.core import PICOSECONDS, Leap, Request
 from kvsim.memory.paged import Paged
-from kvsim.protocols import Allocator, Leap
+from kvsim.protocols import Allocator
 from kvsim.routing import Random, RoundRobin
 from kvsim.scheduling.chunked import Chunked
 from kvsim.simulation.cluster import simulate

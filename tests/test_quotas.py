@@ -18,11 +18,11 @@ from kvsim.caching.capacity import Capacity
 from kvsim.caching.parts import divided as divided_trace
 from kvsim.caching.parts import parts_study
 from kvsim.cli.app import run
-from kvsim.core import Request
+from kvsim.core import Leap, Request
 from kvsim.errors import CapacityError, ConfigError
 from kvsim.memory.eviction.policies import EVICTIONS
 from kvsim.memory.partitioned import Partitioned
-from kvsim.protocols import Allocator, Leap
+from kvsim.protocols import Allocator
 from kvsim.quotas import Quotas, read_quotas
 from kvsim.scheduling.by_tenant import BY_TENANT
 from kvsim.scheduling.chunked import Chunked

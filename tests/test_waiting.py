@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvsim.core import Request
+from kvsim.core import Leap, Request
 from kvsim.memory import ALLOCATORS
-from kvsim.protocols import Allocator, Leap
+from kvsim.protocols import Allocator
 from kvsim.scheduling import SCHEDULERS
 from tests.contracts.test_allocators import build
 from tests.oracles.costs import Crossing

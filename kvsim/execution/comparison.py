@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kvsim.compose import deploy, simulate, trace_options
-from kvsim.core import PICOSECONDS, BatchShape
+from kvsim.core import PICOSECONDS, BatchShape, Leap
 from kvsim.costs import Hosted
-from kvsim.protocols import Allocator, Leap
+from kvsim.protocols import Allocator
 from kvsim.scenario import Scenario
 from kvsim.simulation.cluster import simulate as serve
 from kvsim.simulation.silent import Silent

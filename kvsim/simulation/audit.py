@@ -9,8 +9,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
-from kvsim.core import Request, Sequence, picoseconds
-from kvsim.protocols import Allocator, Leap, Observer
+from kvsim.core import Leap, Request, Sequence, picoseconds
+from kvsim.protocols import Allocator, Observer
 from kvsim.simulation.replica import Replica
 
 

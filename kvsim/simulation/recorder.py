@@ -9,8 +9,8 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from kvsim.core import PICOSECONDS, Request, Sequence, Usage
-from kvsim.protocols import Allocator, Leap
+from kvsim.core import PICOSECONDS, Leap, Request, Sequence, Usage
+from kvsim.protocols import Allocator
 from kvsim.simulation.track import Instant, Track, matrix
 from kvsim.tables import EngineRecord, Limits, RequestTable, SampleTable, Sink
 

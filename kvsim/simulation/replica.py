@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from simpy import Event
 
-from kvsim.core import Sequence
-from kvsim.protocols import Allocator, Batch, CostModel, Leap, Observer, Scheduler
+from kvsim.core import BatchShape, Leap, Sequence
+from kvsim.protocols import Allocator, Batch, CostModel, Observer, Scheduler
 from kvsim.simulation.events import Call, Clock, end_of, start_of
 
 
@@ -166,14 +166,7 @@ class Replica:
 
         Clients have its tokens at ``seen``.
         """
-        running = self.scheduler.running_count
-        span = (self.index, self._start, self._env.now, steps)
-        shape, last = batch.shape, 0
-        if steps > 1 and shape.prefill_tokens:
-            time = self._cost_model.time
-            last = time(shape, steps) - time(shape, steps - 1)
-        state = (waiting, running, self._held, self.scheduler.preemptions, last)
-        self._observer.leap(Leap(*span, shape, *state, self._grown, self._late), self.allocator)
+        self._observer.leap(self._ran(batch.shape, steps, waiting), self.allocator)
         if self.scheduler.gaps:
             self._report_gaps()
         self.scheduler.retire(finished)
@@ -183,6 +176,27 @@ class Replica:
             self._ended(sequence)
         if self._check:
             self.check()
+
+    def _ran(self, shape: BatchShape, steps: int, waiting: int) -> Leap:
+        """The iterations that have just ended."""
+        last = 0
+        if steps > 1 and shape.prefill_tokens:
+            time = self._cost_model.time
+            last = time(shape, steps) - time(shape, steps - 1)
+        return Leap(
+            self.index,
+            self._start,
+            self._env.now,
+            steps,
+            shape,
+            waiting,
+            self.scheduler.running_count,
+            self._held,
+            self.scheduler.preemptions,
+            last,
+            self._grown,
+            self._late,
+        )
 
     def _report_gaps(self) -> None:
         for gap in self.scheduler.gaps:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kvsim.core import Request, Sequence
-from kvsim.protocols import Allocator, Leap
+from kvsim.core import Leap, Request, Sequence
+from kvsim.protocols import Allocator
 
 
 class Silent:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from kvsim.core import PICOSECONDS, Sequence
-from kvsim.protocols import Allocator, Leap
+from kvsim.core import PICOSECONDS, Leap, Sequence
+from kvsim.protocols import Allocator
 from kvsim.simulation.silent import Silent
 
 T = TypeVar("T")

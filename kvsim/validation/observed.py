@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kvsim.core import PICOSECONDS, Request, Sequence
+from kvsim.core import PICOSECONDS, Leap, Request, Sequence
 from kvsim.errors import CapacityError
-from kvsim.protocols import Allocator, Leap
+from kvsim.protocols import Allocator
 from kvsim.simulation.silent import Silent
 
 

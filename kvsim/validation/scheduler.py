@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvsim.core import PICOSECONDS, Request, Sequence
+from kvsim.core import PICOSECONDS, Leap, Request, Sequence
 from kvsim.costs.fixed import Fixed
 from kvsim.errors import TraceError
 from kvsim.memory.paged import Paged
-from kvsim.protocols import Allocator, Leap
+from kvsim.protocols import Allocator
 from kvsim.routing import RoundRobin
 from kvsim.scheduling.chunked import Chunked
 from kvsim.simulation.cluster import simulate

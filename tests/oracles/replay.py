@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kvsim.core import Request, Sequence
-from kvsim.protocols import Allocator, CostModel, Leap, Scheduler
+from kvsim.core import Leap, Request, Sequence
+from kvsim.protocols import Allocator, CostModel, Scheduler
 from kvsim.routing import RoundRobin
 from kvsim.simulation.cluster import audited, simulate
 from kvsim.simulation.replica import Replica
