@@ -16,7 +16,9 @@ from kvsim.files import require_folder
 from kvsim.lists import listed
 
 if TYPE_CHECKING:
+    from kvsim.analysis.accesses import Accesses
     from kvsim.analysis.savings import TokenCost
+    from kvsim.caching.capacity import Capacity
     from kvsim.caching.parts import PartRow
     from kvsim.caching.reuse import Reuse
     from kvsim.caching.study import Study
@@ -67,10 +69,9 @@ def cache(
 ) -> None:
     """Count the hits of prefix caches by capacity and policy, and the bounds on them."""
     from kvsim.caching import accesses_of
-    from kvsim.caching.capacity import Units, read_capacity
     from kvsim.caching.parts import divided, parts_study
     from kvsim.caching.reuse import reuse_of
-    from kvsim.caching.study import distinct_blocks, study
+    from kvsim.caching.study import study
     from kvsim.cli.cache_parts import awaited, read_shares
     from kvsim.workload import TraceOptions, open_trace
 
@@ -81,16 +82,12 @@ def cache(
     opened = open_trace(trace, TraceOptions(**given, hash_block=hash_block))
     requests = opened if shares is None else awaited(opened, shares)
     accesses = accesses_of(requests, block_size, partial=partial_blocks)
-    size = accesses.block_size
-    units = Units(size, distinct_blocks(accesses), block_bytes(model, kv_cache_dtype, size))
-    wanted = [read_capacity(text, units) for text in listed("--capacities", capacities)]
+    wanted = capacities_of(capacities, accesses, model, kv_cache_dtype)
     found = study(accesses, wanted, makers)
     parts = None
     if shares is not None:
-        accesses_of_part = partial(accesses_of, block_size=size, partial=partial_blocks)
-        parts = parts_study(
-            divided(requests, shares, opened.name), wanted, makers, accesses_of_part
-        )
+        alike = partial(accesses_of, block_size=accesses.block_size, partial=partial_blocks)
+        parts = parts_study(divided(requests, shares, opened.name), wanted, makers, alike)
     cost = None if gpu is None else mean_token_cost(model, kv_cache_dtype, gpu, found)
     if plots is not None:
         from kvsim.caching.figures import write_figures
@@ -132,12 +129,17 @@ def maker(plan: Blueprint[EvictionPolicy | EvictionQueue]) -> MakePolicy:
     return lambda capacity: plan.build(capacity=capacity)
 
 
-def block_bytes(model: str, dtype: str, block_size: int) -> int:
-    """Bytes of a block's KV."""
+def capacities_of(listing: str, accesses: Accesses, model: str, dtype: str) -> list[Capacity]:
+    """The capacities of a listing, in blocks of a trace that hold a model's KV."""
+    from kvsim.caching.capacity import Units, read_capacity
+    from kvsim.caching.study import distinct_blocks
     from kvsim.catalog import load_model
     from kvsim.layout import KVLayout
 
-    return KVLayout(load_model(model), dtype).block_bytes(block_size)
+    size = accesses.block_size
+    block_bytes = KVLayout(load_model(model), dtype).block_bytes(size)
+    units = Units(size, distinct_blocks(accesses), block_bytes)
+    return [read_capacity(text, units) for text in listed("--capacities", listing)]
 
 
 def mean_token_cost(model: str, dtype: str, gpu: str, found: Study) -> TokenCost:

@@ -70,9 +70,7 @@ def replay(
     if trace_out is not None:
         require_file(trace_out, trace)
     if sensitivity:
-        require_simulated(scenario, "--sensitivity")
-    if sensitivity and trace == "-":
-        raise ConfigError("--sensitivity replays the trace twice: give a file, not standard input")
+        require_repeatable(scenario, trace)
     bounds = [read_bound(text) for text in fail_on or ()]
     result = simulate(
         scenario,
@@ -96,6 +94,13 @@ def replay(
     if output == "table":
         typer.echo("\n".join(changes), nl=bool(changes))
     require(bounds, result.summary)
+
+
+def require_repeatable(scenario: Scenario, trace: str) -> None:
+    """ConfigError if a replay cannot be made twice with other times: executed, or of a stream."""
+    require_simulated(scenario, "--sensitivity")
+    if trace == "-":
+        raise ConfigError("--sensitivity replays the trace twice: give a file, not standard input")
 
 
 def moved(scenario: Scenario, trace: str, result: RunResult) -> list[str]:
