@@ -605,7 +605,7 @@ BREAK: dict[str, Callable[[dict[str, Any]], object]] = {
     "runs[0].options.only": lambda data: data["runs"][0].update(
         options={"scope": "full", "only": "decodes", "resume": False}
     ),
-    "runs[4].options.only": lambda data: data["runs"][4]["options"].update(only=[3]),
+    "runs[1].options.only": lambda data: data["runs"][1]["options"].update(only=[3]),
     "runs[0].date": lambda data: data["runs"][0].pop("date"),
     "runs[0].multiprocessors": lambda data: data["runs"][0].update(multiprocessors="many"),
     "clocks_mhz.decodes": lambda data: data["runs"][0]["clocks_mhz"].update(decodes="fast"),

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil, exp, log
+from statistics import mean
 from typing import NamedTuple
 
 from kvsim.catalog.hardware import Gpu, gpu_names, load_gpu
@@ -158,16 +159,14 @@ def multiprocessors(profile: Profile) -> int | None:
 
 
 def sustained(profile: Profile) -> float:
-    """How many times longer products take after seconds of load than where they were timed; 1 unmeasured."""
+    """How many times longer products take after seconds of load than at first; 1 where it was not timed."""
     if "gemm_sustained" not in profile.operators:
         return 1.0
-    products = Products(profile, "bf16")
-    ratios = [
-        one["median"][-1] / products.at(n, k, m).time
-        for one in profile.series("gemm_sustained")
-        for m, n, k in (one["at"],)
-    ]
-    return max(1.0, float(sum(ratios)) / len(ratios))
+    products, ratios = Products(profile, "bf16"), []
+    for one in profile.series("gemm_sustained"):
+        m, n, k = one["at"]
+        ratios.append(one["median"][-1] / min(one["median"][0], products.at(n, k, m).time))
+    return max(1.0, mean(ratios))
 
 
 def slowdown(heat: float, m: float) -> float:

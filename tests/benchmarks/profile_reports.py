@@ -28,7 +28,7 @@ from kvsim.costs.accuracy import MEDIAN_LIMIT, P95_LIMIT, accuracies, checks
 from kvsim.costs.demand import Operator, nothing
 from kvsim.costs.operators import Estimate, load_profile, quantile
 from kvsim.costs.profile import PER_MICROSECOND
-from kvsim.costs.weights import Products, slowdown, sustained
+from kvsim.costs.weights import Products, sustained
 from kvsim.layout import KVLayout
 
 PROFILE = load_profile("h200")
@@ -76,7 +76,7 @@ def calibration() -> dict[str, Any]:
 def levelled_errors() -> list[float]:
     """Errors of all held-out shapes with products that do not fall with their rows, as in a step."""
     model = Measured(KVLayout(load_model("llama-3-8b")), load_gpu("h200"))
-    products, heat = {kind: Products(PROFILE, kind) for kind in ("bf16", "fp8")}, sustained(PROFILE)
+    products = {kind: Products(PROFILE, kind) for kind in ("bf16", "fp8")}
     errors = []
     for check in checks(PROFILE):
         predicted = check.predicted
@@ -86,7 +86,7 @@ def levelled_errors() -> list[float]:
             def estimate(
                 m: float, _: float, times: Products = products[kind], n: int = n, k: int = k
             ) -> Estimate:
-                return times.at(n, k, m).scaled(slowdown(heat, m))
+                return times.at(n, k, m)
 
             product = Operator("product", "token", "gemm", 1, estimate, nothing)
             predicted = model.curve([product])(check.x) / PER_MICROSECOND
@@ -126,7 +126,7 @@ def calibration_page(facts: dict[str, Any]) -> str:
         rates = " | ".join(f"{value:.0f} TFLOP/s" for value in row["tflops"])
         lines.append(f"| {', '.join(map(str, row['m_n_k']))} | {rates} |")
     lines += [
-        "", f"Seconds of load slow them by {facts['sustained_factor'] - 1:.1%} against the tables; step times include it.",
+        "", f"Seconds of load slow them by {facts['sustained_factor'] - 1:.1%} against the tables, which have them at the top clock; step times include it.",
         "", "## Held-out shapes", "", "| operator | shapes | median | p95 | bias | worst |",
         "| --- | --- | --- | --- | --- | --- |",
     ]  # fmt: skip
@@ -139,9 +139,9 @@ def calibration_page(facts: dict[str, Any]) -> str:
     lines += [
         "", f"The limits (median 3 %, p95 10 %) are for all shapes together: {verdict} them. None is left out. What is",
         "beyond 10 % is mostly products: cuBLAS picks a kernel for every shape, and neighbours differ by more than any",
-        "rising curve can follow (2432 x 4608 in bf16: 29.7 us with 440 rows, 16.5 us with 441; 3584 x 3584: 9.4 us with",
-        "64, 12.9 us with 72). Rows that are no multiple of 8 are no class of their own. Copies to and from the host turn",
-        "on how fast the host launches them: 4 or 6 us each within one run. In a step, times of products do not fall with",
+        "rising curve can follow (3584 x 3584 in bf16: 9.5 us with 64 rows, 12.8 us with 72, 9.7 us with",
+        "80). Rows that are no multiple of 8 are no class of their own. Copies to and from the host turn",
+        "on how fast it launches them, 4 or 8 us each: of three passes the fastest counts. In a step, times of products do not fall with",
         f"rows, which levels such steps: the errors of all shapes are then {facts['levelled']['median']:.1%} in the median and {facts['levelled']['p95']:.2%} at p95.",
         "",
         "`moe_other` are experts of layers that were not timed, predicted from the layer that is most like theirs;",
@@ -319,8 +319,8 @@ Ratios are ours over theirs. What differs:
 
 - **Inputs.** The tables were timed with inputs in the L2 cache, ours come from memory: small shapes take
   longer here. Theirs are launches of one operator, ours lie among others in a CUDA graph.
-- **Heat.** Products of many rows were timed here on a card kept busy (1,425 to 1,845 MHz); a cold one runs at
-  1,980. Step times add what seconds of load cost.
+- **Heat.** Products were timed here on a card at its top clock, with pauses between them. Step times add what
+  seconds of load cost.
 - **Attention of decodes.** Ours is this project's Triton kernel, theirs FlashAttention-3 or TensorRT-LLM:
   those start at 15 us, ours at 5, so short contexts are much faster here; large ones agree.
 - **Attention of prompts.** Ours is PyTorch's (cuDNN) over dense KV, a chunk on a past without mask on as many
@@ -333,7 +333,7 @@ Ratios are ours over theirs. What differs:
   kernels, whose ratios to one another spread as much. Which of them quantise inside is not known.
 - **TensorRT-LLM decodes, p10 0.1 to 0.2.** Rows with 64 query heads over one kv head take it up to 44 times as
   long as SGLang; no others take it three times as long.
-- **MLA.** The Triton kernel is a fifth slower than the others' in large batches, and more than twice in some.
+- **MLA.** The kernel here is written for Hopper as theirs are: large batches agree, short ones start sooner.
 - **Decode steps.** Composed ones have no gaps between kernels and none of an engine's own work, 0.1 to 1.4 ms here.
   Unequal contexts (`moonconv2`; composed as equal ones) leave some multiprocessors of FlashAttention-3 waiting, and
   fp8 KV is slower there, as above. `dsv2lite` has random weights, which route nearly all tokens to the same few
