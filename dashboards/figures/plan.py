@@ -187,7 +187,11 @@ def sensitivity_figure(plan: PlanData, seen: Exploration, say: Words) -> go.Figu
     for effect in sorted(seen.sensitivity, key=lambda effect: distance(effect, base)):
         cost = base if effect.usd_per_month is None else effect.usd_per_month
         gpus = say("plan.too_many") if effect.gpus is None else f"{effect.gpus} × GPU"
-        text = f"{gpus}, {dollars(effect.usd_per_month)}" if cost != base else say("plan.same")
+        text = (
+            f"{gpus}, {dollars(effect.usd_per_month)}"
+            if effect.changes_the_answer
+            else say("plan.same")
+        )
         if effect.gpus is None:
             text = gpus
         figure.add_bar(

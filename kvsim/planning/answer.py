@@ -7,6 +7,7 @@ from typing import NamedTuple
 from kvsim.analysis.economics import HOURS_PER_MONTH, Energy, Offer, OwnedCost, UnitCosts
 from kvsim.catalog import Gpu
 from kvsim.planning.deployment import Commands
+from kvsim.planning.margins import Standing
 from kvsim.planning.prices import Quote
 from kvsim.planning.question import Question
 from kvsim.planning.search import Fleet, Load, Option, Placement
@@ -83,6 +84,8 @@ class Exploration(NamedTuple):
     loads: tuple[Load, ...]
     knee: Load
     effects: tuple[Effect, ...]
+    standings: tuple[Standing, ...]
+    """Of the recommended fleet by each objective."""
 
 
 class Plan(NamedTuple):

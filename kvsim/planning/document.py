@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from kvsim import __version__
 from kvsim.analysis.economics import Energy
 from kvsim.planning.answer import ByMeans, Candidate, Exploration, Plan, Refused
@@ -173,6 +175,7 @@ def exploration(plan: Plan, seen: Exploration) -> Document:
         ],
         "knee_request_rate": seen.knee.traffic * rate,
         "knee_is_last_load": seen.knee == seen.loads[-1],
+        "objectives": [asdict(standing) for standing in seen.standings],
         "sensitivity": [sensitivity(effect) for effect in seen.effects],
     }
 
@@ -187,6 +190,7 @@ def sensitivity(seen: Effect) -> Document:
         "usd_per_month": seen.usd_per_month,
         "cheapest_gpu": seen.winner,
         "changes_the_answer": seen.changes,
+        "recommended_fleet_holds": seen.holds,
     }
 
 

@@ -14,6 +14,7 @@ from kvsim.errors import ConfigError
 from kvsim.planning.answer import ByMeans, Candidate, Exploration, Market, Plan, Refused
 from kvsim.planning.archive import Archive, Memory, context
 from kvsim.planning.deployment import commands
+from kvsim.planning.margins import stood, worse
 from kvsim.planning.market import (
     cost_labels,
     looked_at,
@@ -217,10 +218,16 @@ def explored(
     counts = neighbours(fleet.replicas, question.max_gpus // fleet.placement.gpus)
     [outcomes] = lab.run([sizes(bench, fleet.placement, counts)])
     [measured] = lab.run([loads(bench, fleet, candidates[0].highest_rate or 1.0)])
-    wanted = cases(interval, 1 + question.headroom)
+    asked = Change(traffic=1 + question.headroom)
+    wanted = cases(interval, asked.traffic)
+    [standings] = lab.run([stood(bench, fleet, asked, worse(wanted, asked))])
     effects = effects_of(lab, bench, question, candidates, wanted)
     return Exploration(
-        tuple(zip(counts, outcomes, strict=True)), tuple(measured), knee(measured), tuple(effects)
+        tuple(zip(counts, outcomes, strict=True)),
+        tuple(measured),
+        knee(measured),
+        tuple(effects),
+        standings,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -136,7 +136,10 @@ class Lab:
             found[number] = end.value
 
     def _trial(self, trial: Trial) -> Job[Outcome]:
-        """A trial, begun only the first time that it is asked for."""
+        """A trial, begun only the first time that it is asked for; one that was run whole says more."""
+        told = self._known.get(replace(trial, whole=True, keep=False).key)
+        if told is not None:
+            return told
         if trial.key not in self._known:
             self._known[trial.key] = self._begin(trial)
             self._told(len(self._known))

@@ -13,13 +13,15 @@ from kvsim.planning.trial import Change
 
 VARIATION = 0.20
 """Of traffic, answers and prices."""
+SLIGHT = 0.10
+"""Of traffic, besides."""
 
 
 class Case(NamedTuple):
     """One assumption, changed."""
 
     factor: str
-    """What is changed: the two cases of a factor belong together."""
+    """What is changed: the cases of a factor belong together, from the easiest to the hardest."""
     label: str
     change: Change
     price: float = 1.0
@@ -38,6 +40,8 @@ class Effect(NamedTuple):
     """GPU type that would be cheapest."""
     changes: bool
     """Whether another GPU type, or another number of them, would be recommended."""
+    holds: bool
+    """Whether the recommended fleet is enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ def cases(calibration: float, traffic: float) -> list[Case]:
     low, high = 1 - VARIATION, 1 + VARIATION
     return [
         Case("traffic", f"traffic -{VARIATION:.0%}", Change(traffic=low * traffic)),
+        Case("traffic", f"traffic -{SLIGHT:.0%}", Change(traffic=(1 - SLIGHT) * traffic)),
+        Case("traffic", f"traffic +{SLIGHT:.0%}", Change(traffic=(1 + SLIGHT) * traffic)),
         Case("traffic", f"traffic +{VARIATION:.0%}", Change(traffic=high * traffic)),
         Case("answers", f"answers {VARIATION:.0%} shorter", Change(traffic, low)),
         Case("answers", f"answers {VARIATION:.0%} longer", Change(traffic, high)),
@@ -101,6 +107,7 @@ def effect(case: Case, recommended: Fleet, fleets: Mapping[str, Fleet | None]) -
         own.bill.usd_per_month if own else None,
         winner,
         changes=not (same and winner == recommended.placement.gpu),
+        holds=own is not None and own.replicas <= recommended.replicas,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from kvsim.planning import margins
 from kvsim.planning.answer import ByMeans, Candidate, Exploration, Plan
 from kvsim.planning.sensitivity import Effect
 
@@ -183,15 +184,33 @@ def explored(plan: Plan, seen: Exploration, console: Console) -> None:
         f"{seen.knee.traffic * plan.traffic.rate:.2f} requests/s",
         highlight=False,
     )
+    rate = plan.traffic.rate * (1 + plan.question.headroom)
+    console.print(f"recommended fleet under {rate:.2f} requests/s:", highlight=False)
+    console.print(standing(seen), highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("if")
     for name in ("GPUs", "$/month"):
         table.add_column(name, justify="right")
-    table.add_column("then")
+    for name in ("recommended fleet", "then"):
+        table.add_column(name)
     for effect in seen.effects:
         month = "-" if effect.usd_per_month is None else f"{effect.usd_per_month:,.0f}"
-        table.add_row(effect.case.label, str(effect.gpus or "-"), month, verdict(effect, plan))
+        holds = "holds" if effect.holds else "misses"
+        needed = str(effect.gpus or "-")
+        table.add_row(effect.case.label, needed, month, holds, verdict(effect, plan))
     console.print(table, highlight=False)
+
+
+def standing(seen: Exploration) -> Table:
+    """How far the recommended fleet is from each limit."""
+    titles, rows = margins.table(seen.standings)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in titles:
+        table.add_column(title, justify="left" if title == "objective" else "right")
+    for name, limit, value, margin, cases in rows:
+        left = "" if margin is None else f"{margin:z.1%}"
+        table.add_row(name, limit, value, left, *cases)
+    return table
 
 
 def verdict(effect: Effect, plan: Plan) -> str:
@@ -202,4 +221,4 @@ def verdict(effect: Effect, plan: Plan) -> str:
         return f"nothing up to {plan.question.max_gpus} GPUs is enough"
     if effect.winner != plan.candidates[0].market.gpu.name:
         return f"{effect.winner} is cheaper"
-    return "same GPU type, another number"
+    return "fewer are enough" if effect.holds else "more are needed"

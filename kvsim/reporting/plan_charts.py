@@ -92,9 +92,9 @@ def per_million(usd_per_hour: float, one: Reached) -> float:
 def tornado(plan: PlanData, best: Candidate, seen: Exploration) -> Tornado:
     """Dollars a month when an assumption is wrong."""
     factors = dict.fromkeys(one.factor for one in seen.sensitivity)
-    pairs = [[one for one in seen.sensitivity if one.factor == factor] for factor in factors]
+    cases = [[one for one in seen.sensitivity if one.factor == factor] for factor in factors]
     base = best.usd_per_month
-    swings = [_swing(plan, pair, base) for pair in pairs if len(pair) == 2]
+    swings = [_swing(plan, (those[0], those[-1]), base) for those in cases if len(those) > 1]
     swings.sort(key=lambda swing: abs(swing.high - swing.low), reverse=True)
     return Tornado(Axis("dollars a month", "dollars"), base, tuple(swings))
 

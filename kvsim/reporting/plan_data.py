@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from pydantic import TypeAdapter, ValidationError
 
 from kvsim.errors import ConfigError, shown
 from kvsim.planning.document import SCHEMA_VERSION
+from kvsim.planning.margins import Standing
 
 Number = float | None
 
@@ -178,6 +179,8 @@ class Effect:
     usd_per_month: Number
     cheapest_gpu: str | None
     changes_the_answer: bool
+    recommended_fleet_holds: bool | None = None
+    """None in plans of before it was told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +192,8 @@ class Exploration:
     knee_request_rate: float
     knee_is_last_load: bool
     sensitivity: list[Effect]
+    objectives: list[Standing] = field(default_factory=list)
+    """Empty in plans of before they were told."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import inf
+
+from kvsim.planning.margins import Reading, Standing, amount, limit
 from kvsim.reporting.document import Point, Summary, Tile
 from kvsim.reporting.forms import cents, dollars, fine_share, number, plain, share
 from kvsim.reporting.plan_data import Candidate, Effect, PlanData
@@ -73,11 +77,28 @@ def risk(plan: PlanData) -> str:
     times = f"Iteration times are {plan.cost_model}, taken to be right within ±{plan.calibration_error:.0%}."
     if plan.exploration is None:
         return f"Sensitivity was not examined. {times}"
+    times = f"{nearest(plan.exploration.objectives)}{times}"
     risky = [one for one in plan.exploration.sensitivity if one.changes_the_answer]
     if not risky:
         return f"None of the changed assumptions below changes the answer. {times}"
     said = "; ".join(changed(one, plan.candidates[0].gpu) for one in risky)
     return f"The answer would be another one with: {said}. {times}"
+
+
+def nearest(objectives: Sequence[Standing]) -> str:
+    """The objective that has the least left to its limit in any of the worlds, and how little."""
+    if not objectives:
+        return ""
+    one = min(objectives, key=lambda one: min(left(reading) for reading in one.readings))
+    worst = min(one.readings, key=left)
+    then = f"; {amount(one.unit, worst)} if: {worst.case}" if worst != one.now else ""
+    now = f"{amount(one.unit, one.now)} of {limit(one)}"
+    return f"Nearest to its limit: {plain(one.objective)}, {now}{then}. "
+
+
+def left(reading: Reading) -> float:
+    """What is left to a limit."""
+    return inf if reading.margin is None else reading.margin
 
 
 def changed(one: Effect, gpu: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvsim.analysis.economics import HOURS_PER_MONTH
-from kvsim.reporting import money, plan_charts, resources, service, trust
+from kvsim.reporting import money, plan_charts, plan_risk, resources, service, trust
 from kvsim.reporting.document import (
     Cell,
     Code,
@@ -49,7 +49,8 @@ def of_plan(plan: PlanData, run: RunResult | None) -> Document:
             resources.use_of_one(run) if run else None,
             scale(plan, seen) if seen else None,
             trade(plan, seen) if seen else None,
-            sensitivity(plan, seen) if seen else None,
+            plan_risk.margin(plan, seen) if seen else None,
+            plan_risk.sensitivity(plan, seen) if seen else None,
             deployment(plan),
             assumptions(plan, run),
             section(
@@ -242,31 +243,6 @@ def trade(plan: PlanData, seen: Exploration) -> Section | None:
         "the trace."
     )
     return section("Cost and speed", Figure("pareto", caption, panels) if panels else None)
-
-
-def sensitivity(plan: PlanData, seen: Exploration) -> Section | None:
-    """One changed assumption after the other."""
-    assert plan.best is not None
-    columns = (
-        Column("if"),
-        Column("GPUs", "count"),
-        Column("$/month", "dollars"),
-        Column("cheapest GPU type"),
-        Column("the answer"),
-    )
-    rows = tuple(
-        (
-            one.case,
-            one.gpus,
-            one.usd_per_month,
-            one.cheapest_gpu or "none",
-            "changes" if one.changes_the_answer else "stays",
-        )
-        for one in seen.sensitivity
-    )
-    caption = "Monthly cost of the recommended GPU type when one assumption is wrong."
-    chart = plan_charts.tornado(plan, plan.best, seen)
-    return section("Sensitivity", Figure("sensitivity", caption, chart), Table(columns, rows))
 
 
 def deployment(plan: PlanData) -> Section | None:
