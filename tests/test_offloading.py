@@ -159,6 +159,19 @@ def test_leaps_change_nothing_and_the_books_balance(
     assert outcomes[0] == outcomes[1]
 
 
+def test_a_request_that_is_sent_back_with_a_token_unseen_is_admitted_when_it_is_seen() -> None:
+    tight = Limits(num_blocks=6, block_size=2, max_num_seqs=1, max_num_batched_tokens=1)
+    shapes = [(8, 1, [2, 1]), (1, 1, None), (1, 1, None), (10, 1, [2, 1]), (1, 3, None)]
+    requests = [
+        Request(row, 0.0, new, answer, ids, 4 if ids else 0)
+        for row, (new, answer, ids) in enumerate(shapes)
+    ]
+    step = Crossing(base=1, per_context=0, per_token=0, per_pair=0)
+    for leaps in (True, False):
+        log = serve(requests, tight, step, host_blocks=5, leaps=leaps)
+        assert len(log.seen) == len(requests)
+
+
 def test_a_scenario_says_how_much_the_host_keeps(root: Path) -> None:
     trace = root / "traces/agent.jsonl.gz"
     workload = {"limit": 100}

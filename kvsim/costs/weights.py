@@ -162,7 +162,8 @@ def sustained(profile: Profile) -> float:
     """How many times longer products take after seconds of load than at first; 1 where it was not timed."""
     if "gemm_sustained" not in profile.operators:
         return 1.0
-    products, ratios = Products(profile, "bf16"), []
+    products = Products(profile, "bf16")
+    ratios: list[float] = []
     for one in profile.series("gemm_sustained"):
         m, n, k = one["at"]
         ratios.append(one["median"][-1] / min(one["median"][0], products.at(n, k, m).time))

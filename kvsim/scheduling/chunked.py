@@ -138,7 +138,8 @@ class Chunked(Growing):
         if preemptions == self.preemptions or idle:
             self._admit(prompts, budget, now)
         if not prompts and not self._clock.decodes:
-            assert self._ending or self._expects, "requests wait, yet nothing can run"
+            due = self._ending or self._expects or self._clock.unseen
+            assert due, "requests wait, yet nothing can run"
             return None
         self._computing = [sequence for sequence, _ in prompts]
         stall, self._stall = self._stall, 0
