@@ -660,6 +660,24 @@ def test_the_command_prints_a_plan_as_json(
 
 
 @pytest.mark.parametrize(
+    ("flags", "objective"),
+    [
+        (["--goodput", "ttft:1000"], "99% of requests with TTFT <= 1 s"),
+        (
+            ["--slo", "ttft_p99=1s", "--goodput", "tpot:30"],
+            "TTFT p99 <= 1 s; 99% of requests with TTFT <= 1 s and TPOT <= 30 ms",
+        ),
+    ],
+)
+def test_objectives_of_both_flags_are_asked_for(
+    capsys: pytest.CaptureFixture[str], mooncake: str, flags: list[str], objective: str
+) -> None:
+    arguments = ["plan", mooncake, "--limit", "50", "--gpu", "h200", "--quick", "--jobs", "1"]
+    run([*arguments, "--model", "llama-3.1-8b", "--tensor-parallel-size", "4", *flags, "--json"])
+    assert "; ".join(json.loads(capsys.readouterr().out)["objective"]) == objective
+
+
+@pytest.mark.parametrize(
     ("flags", "code", "said"),
     [
         (["--gpu", "h200", "--slo", "ttft_p99=5ms"], 5, "even on an idle engine"),

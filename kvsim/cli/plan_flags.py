@@ -36,6 +36,9 @@ class Wanted:
         list[str] | None,
         asked(help="ttft_p99=2s for the run, ttft=2s for each request. Repeatable."),
     ] = None
+    goodput: Annotated[
+        list[str] | None, asked(help="The same in milliseconds: ttft:500. Repeatable.")
+    ] = None
     attainment: Annotated[
         float | None, asked(help="Share of requests that must meet every limit.")
     ] = None
@@ -59,7 +62,8 @@ class Wanted:
 
     def targets(self, scenario: Scenario) -> list[str]:
         """Objectives: those of the flags, else those of the scenario."""
-        return list(self.slo or [f"{name}={limit}s" for name, limit in scenario.slo.items()])
+        said = [*(self.slo or ()), *(self.goodput or ())]
+        return said or [f"{name}={limit}s" for name, limit in scenario.slo.items()]
 
     def sizes(self, scenario: Scenario) -> tuple[int, ...]:
         """Tensor parallel sizes: those of the flag, else the scenario's, else the usual ones."""
