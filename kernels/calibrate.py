@@ -128,7 +128,7 @@ def catalog_name(gpu: str | None, device: str) -> str:
         return "cpu"
     own = torch.cuda.get_device_name()
     try:
-        return load_gpu(own.removeprefix("NVIDIA ").replace(" ", "-")).name
+        return load_gpu(own).name
     except ConfigError:
         raise ConfigError(f"no GPU of the catalog is called {own!r}: name one with --gpu") from None
 
