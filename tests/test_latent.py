@@ -124,7 +124,7 @@ def test_random_weights_reach_more_experts_with_every_doubling() -> None:
     times = [few.settled(experts, tokens).time for tokens in (1, 8, 64)]
     assert times[0] == even.settled(experts, 1).time
     assert times[0] < times[1] < times[2] < 0.4 * even.settled(experts, 64).time
-    assert times[2] - times[1] == pytest.approx(times[1] - times[0], rel=0.2)
+    assert times[2] - times[1] == pytest.approx(times[1] - times[0], rel=0.25)
 
 
 def test_many_tokens_on_few_experts_are_all_computed() -> None:

@@ -24,12 +24,13 @@ FOLDER = Path("H200/model/vllm")
 def of_run(**given: Any) -> Setup:
     """The engine of a run that was recorded request by request."""
     started = {"model": "llama-3-8b", **given}
-    return run_setup(Path("run.json"), {**MADE, "engine_args": started})
+    return run_setup(Path("run.json"), {**MADE, "engine_args": started}, None)
 
 
 def of_bench(**given: Any) -> Setup:
     """The engine of a benchmark's folder."""
-    return bench_setup(FOLDER, {"engine_kwargs": {"model": "llama-3-8b", **LIMITS, **given}})
+    recorded = {"engine_kwargs": {"model": "llama-3-8b", **LIMITS, **given}}
+    return bench_setup(FOLDER, recorded, None)
 
 
 WHERE = {of_run: "run.json: info.engine_args", of_bench: f"{FOLDER}/meta.json: engine_kwargs"}
