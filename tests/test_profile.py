@@ -22,11 +22,12 @@ from kvsim.cli.app import run
 from kvsim.core import BatchShape
 from kvsim.costs import Measured, Served
 from kvsim.costs.accuracy import accuracies
+from kvsim.costs.attending import whole
 from kvsim.costs.breakdown import breakdown
 from kvsim.costs.curves import Curve, Surface
+from kvsim.costs.levelling import isotonic, rising
 from kvsim.costs.matrices import layer_matrices
-from kvsim.costs.operators import SHIPPED, Profile, Table, isotonic, load_profile, rising, shipped
-from kvsim.costs.profile import whole
+from kvsim.costs.operators import SHIPPED, Profile, Table, load_profile, shipped
 from kvsim.costs.skew import further
 from kvsim.costs.weights import Products, blend, exponents, sustained
 from kvsim.errors import ConfigError
@@ -126,6 +127,16 @@ def test_a_surface_is_linear_between_its_rows() -> None:
     surface = Surface([1, 3], [0, 10], [[10, 20], [30, 80]])
     assert [surface.curve(row)(10) for row in (1, 2, 3, 4)] == [20, 50, 80, 110]
     assert surface.curve(3, stretch=5)(50) == 80
+
+
+def test_a_sum_of_surfaces_is_the_sum_everywhere() -> None:
+    one = Surface([1, 4], [0, 10], [[1e6, 4e6], [2e6, 9e6]])
+    two = Surface([1, 2, 8], [0], [[3e6], [5e6], [50e6]])
+    both = Surface.sum([one, two])
+    for row, column in product((1, 2, 3, 4, 6, 8, 11), (0, 4, 10, 20)):
+        apart = one.curve(row)(column) + two.curve(row)(column)
+        assert both.curve(row)(column) == pytest.approx(apart, abs=30)
+    assert Surface.sum([]).by_row()(100) == 0
 
 
 # Physics.
@@ -474,7 +485,7 @@ def test_a_kernel_that_is_slow_at_one_size_does_not_slow_down_larger_ones() -> N
 def test_a_step_of_a_timed_batch_takes_what_was_timed(batch: int) -> None:
     model = MODELS["deepseek-v3"]
     operator = model.some("decode")[0]
-    composed = model.decode_surface([operator]).curve(batch, batch)(4096 * batch)
+    composed = model.surface([operator]).curve(batch, batch)(4096 * batch)
     assert composed / 1e6 == pytest.approx(model.settled(operator, batch, 4096).time, rel=0.02)
 
 
@@ -482,10 +493,10 @@ def test_a_step_of_a_timed_batch_takes_what_was_timed(batch: int) -> None:
     ("name", "dtype", "decodes", "context", "kind"),
     [
         ("llama-3-8b", "fp8", 8, 1024, "measured"),
-        ("llama-3-8b", "fp8", 10, 1024, "interpolated"),
-        ("llama-3-8b", "int8", 10, 1024, "interpolated"),
+        ("llama-3-8b", "fp8", 10, 1024, "measured"),
+        ("llama-3-8b", "int8", 10, 1024, "measured"),
         ("deepseek-v3", "auto", 128, 4096, "measured"),
-        ("deepseek-v3", "auto", 160, 16, "interpolated"),
+        ("deepseek-v3", "auto", 16, 128, "interpolated"),
     ],
 )
 def test_only_a_time_that_is_the_measured_one_is_called_measured(
@@ -500,10 +511,60 @@ def test_only_a_time_that_is_the_measured_one_is_called_measured(
     assert found.low <= timed / 1e3 <= found.high
 
 
+@pytest.mark.parametrize(
+    ("name", "per", "counts", "contexts", "most"),
+    [
+        ("deepseek-v3", "decode", (5, 15, 43, 106, 162), (4, 49, 300, 5000), 0.10),
+        ("llama-3-8b", "decode", (5, 11, 43, 162), (4, 49, 300, 5000), 0.02),
+        ("deepseek-v3", "prompt", (4, 64, 700, 2048), (0, 1, 2, 11, 300, 3000), 0.05),
+        ("gpt-oss-120b", "prompt", (16, 130, 203, 260, 831, 3000), (0, 21, 100, 2127), 0.08),
+        ("llama-3-8b", "prompt", (16, 130, 203, 831, 3000), (0, 21, 100, 2127), 0.05),
+    ],
+)
+def test_between_what_was_timed_attention_is_near_what_its_tables_say(
+    name: str, per: str, counts: tuple[int, ...], contexts: tuple[int, ...], most: float
+) -> None:
+    model = MODELS[name]
+    for operator, count, context in product(model.operators, counts, contexts):
+        timed = model.settled(operator, count, context).time if operator.per == per else 0
+        if timed:
+            surface = model.surface([operator])
+            stretch, row = (count, count) if per == "decode" else (1, whole(count))
+            composed = surface.curve(row, stretch)(context * stretch) / 1e6
+            assert composed == pytest.approx(timed, rel=most), (operator.name, count, context)
+
+
+def test_what_a_size_was_not_timed_at_bends_where_its_neighbours_do() -> None:
+    model = MODELS["deepseek-v3"]
+    for operator in (each for each in model.operators if each.per in ("token", "row", "sequence")):
+        if operator.table in ("gemm", "moe"):
+            continue
+        curve = model.surface([operator]).by_row()
+        for count in (1, 3, 100, 343, 741, 1194, 2397, 8000):
+            assert curve(count) / 1e6 == pytest.approx(
+                model.settled(operator, count).time, rel=0.02
+            )
+
+
+def test_products_in_fp8_jump_in_a_step_where_another_wave_of_tiles_begins() -> None:
+    model = Measured(
+        KVLayout(load_model("llama-3-70b"), tensor_parallel=8), H200, weight_dtype="fp8"
+    )
+    jumps = 0
+    for operator in (each for each in model.some("token") if each.table == "gemm"):
+        curve = model.surface([operator]).by_row()
+        for rows in range(128, 8192, 128):
+            before, after = (model.settled(operator, rows + more).time for more in (0, 1))
+            if after > 1.05 * before and rows > 2048:
+                assert curve(rows + 1) / 1e6 == pytest.approx(after, rel=0.02)
+                jumps += 1
+    assert jumps
+
+
 def test_a_step_is_near_what_its_products_were_timed_at_with_any_number_of_rows() -> None:
     model, off = MODELS["deepseek-v3"], []
     for operator in (each for each in model.some("token") if each.table == "gemm"):
-        curve = model.curve([operator])
+        curve = model.surface([operator]).by_row()
         for rows in (100, 257, 300, 385, 513, 700):
             off.append(abs(curve(rows) / 1e6 / model.settled(operator, rows).time - 1))
     assert statistics.fmean(off) < 0.02
@@ -518,13 +579,13 @@ BEYOND = (16_385, 20_000, 32_768, 100_000, 10**6, 10**9)
 def test_more_tokens_than_were_timed_take_as_much_longer_as_they_are_more_work(name: str) -> None:
     model = MODELS[name]
     for operator in model.some("token"):
-        curve = model.curve([operator])
+        curve = model.surface([operator]).by_row()
         for tokens in BEYOND:
             assert curve(tokens) / 1e6 >= model.bound(operator, tokens) * (1 - 1e-9)
         if operator.table in ("gemm", "moe"):
             assert curve(32_768) == pytest.approx(2 * curve(16_384), rel=0.15)
-    for operator in (one for one in model.some("prompt") if "indexer" not in one.name):
-        surface = model.prompt_surface([operator])
+    for operator in (one for one in model.some("prompt") if one.name.startswith("prompt")):
+        surface = model.surface([operator])
         for tokens in BEYOND:
             assert surface.curve(tokens)(0) / 1e6 >= model.bound(operator, tokens) * (1 - 1e-9)
         more = operator.demand(32_768, 0).flops / operator.demand(16_384, 0).flops
@@ -543,12 +604,12 @@ def test_longer_contexts_than_were_timed_are_not_read_faster_than_they_can_be(
     layout = KVLayout(load_model(name), dtype, PLACES.get(name, 2))
     model = Measured(layout, H200)
     for operator in model.some("decode"):
-        surface = model.decode_surface([operator])
+        surface = model.surface([operator])
         for decodes, context in product((1, 256, 4096), FAR):
             time = surface.curve(decodes, decodes)(decodes * context)
             assert time / 1e6 >= model.bound(operator, decodes, context) * (1 - 1e-9)
     for operator in model.some("prompt"):
-        surface = model.prompt_surface([operator])
+        surface = model.surface([operator])
         for new, past in product((1, 256, 8192), FAR):
             bound = model.bound(operator, new, past)
             assert surface.curve(whole(new))(past) / 1e6 >= bound * (1 - 1e-9)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from kvsim.catalog.formats import stream_bytes
 from kvsim.catalog.model import Attention, Stream
-from kvsim.costs.demand import Demand, Operator, Setting, nothing, scaled
+from kvsim.costs.demand import EVEN, Bends, Demand, Operator, Setting, counts, nothing, scaled
 from kvsim.costs.matrices import latent_dims, share
-from kvsim.costs.operators import Estimate
+from kvsim.costs.operators import Estimate, tiled
 from kvsim.costs.skew import skew
 
 EIGHT_BIT_DIM = 128
 """Head dim at which attention over 8-bit KV was timed; others are as much faster than bf16 as it is."""
 INT8_BYTES = 1 + 4 / EIGHT_BIT_DIM
 """Of a number of the int8 KV that was timed, with its part of a row's scale."""
+
+SHORT_PASTS = (64, 128, 256, 512)
+"""Where the kernel that is fastest for a prompt changes between two pasts that were timed."""
 
 MLA = ("latent", "compressed")
 """Kinds of attention that the kernel for MLA computes."""
@@ -39,6 +43,13 @@ class Lookback(NamedTuple):
     def seen(self, context: float) -> float:
         """Tokens of a context that are read."""
         return context if self.limit is None else min(context, self.limit)
+
+    def within(self, rows: Iterable[int]) -> tuple[int, ...]:
+        """Contexts of so many rows that are all seen, and the longest."""
+        contexts = tuple(row * self.stride for row in rows)
+        if self.limit is None:
+            return contexts
+        return (*(each for each in contexts if each < self.limit), self.limit)
 
     def named(self, name: str) -> str:
         """What an operator is called, with its window if it has one."""
@@ -66,6 +77,8 @@ class Attending(Setting):
             back = Lookback(attention, tuple(streams), limit, index)
             yield self.decode(back, count)
             yield self.prompt(back, count)
+            if attention.kind == "latent" and limit is None and not index:
+                yield self.unfolding(attention, count)
 
     def heads_of(self, attention: Attention) -> tuple[int, int]:
         """Query heads and kv heads of one GPU."""
@@ -96,7 +109,8 @@ class Attending(Setting):
             found = table.at((kind, width), tokens)
             return found if self.timed("kv_write") else found.scaled(1.0, "extrapolated")
 
-        return Operator("KV write", "token", "kv_write", count, estimate, nothing)
+        bends = Bends(counts(table.bends((kind, width))))
+        return Operator("KV write", "token", "kv_write", count, estimate, nothing, bends)
 
     def row_bytes(self, attention: Attention, streams: tuple[Stream, ...]) -> float:
         """Bytes that a query reads per token of context, on one GPU."""
@@ -129,8 +143,17 @@ class Attending(Setting):
             count,
             estimate,
             demand,
+            self.decode_bends(back, table),
             self.unequal(back.attention, table if back.limit is None and not back.indexer else ""),
         )
+
+    def decode_bends(self, back: Lookback, table: str) -> Bends:
+        """Batches and contexts with which a kind of attention was timed."""
+        if table == "copy":
+            return Bends(EVEN[:13], back.within(EVEN[10:]))
+        times, (_, kv_heads) = self.profile.table(table), self.heads_of(back.attention)
+        each = 1 if table == "mla_decode" else kv_heads
+        return Bends(counts(times.before_last, each), back.within(times.xs))
 
     def unequal(self, attention: Attention, table: str) -> Callable[[float], float]:
         """What decodes of unequal contexts take longer; windows make contexts equal."""
@@ -186,8 +209,7 @@ class Attending(Setting):
         heads, _ = self.heads_of(attention)
         width = flops * self.shards / (4 * attention.heads)
         table = self.profile.table("prefill_attention")
-        unfolds = attention.kind == "latent" and limit is None
-        most = max(int(one["at"][-1]) for one in self.profile.series("prefill_attention"))
+        most = table.before_last[-1]
         narrow = self.layout.format.name not in ("bf16", "fp16")
 
         def pairs(new: float, past: float) -> float:
@@ -197,29 +219,40 @@ class Attending(Setting):
         def demand(new: float, past: float) -> Demand:
             return Demand((back.seen(past) + new) * size, pairs(new, past) * flops)
 
-        def attend(new: float, past: float) -> Estimate:
+        def timed(new: float, past: float) -> Estimate:
+            return min(table.at((way, "bf16", width, heads, new), past) for way in table.root)
+
+        def estimate(new: float, past: float) -> Estimate:
+            new = whole(new)
             if new > most:  # then time is proportional
                 part = pairs(new, past) / pairs(most, past)
-                return attend(most, past).scaled(part, "extrapolated")
+                return estimate(most, past).scaled(part, "extrapolated")
             equal = (pairs(new, past) - new * (new + 1) / 2) / new
-            ways = [
-                table.at((way, "bf16", width, heads, new), max(equal, 0.0)) for way in table.root
-            ]
-            found = min(ways)
-            if equal < 0:
-                found = found.scaled(1 + equal / ((new + 1) / 2), "extrapolated")
+            found = timed(new, max(equal, 0.0))
+            if limit is not None and equal < 0:  # no less than the longest that is all seen
+                part = 1 + equal / ((new + 1) / 2)
+                found = max(found.scaled(part, "extrapolated"), timed(2 * limit - 1, 0.0))
             # Prompts were timed over bf16 only, and over all of their past.
             clipped = limit is not None and past + new > limit
             return found.scaled(1.0, "extrapolated") if narrow or clipped else found
 
-        def estimate(new: float, past: float) -> Estimate:
-            found = attend(new, past)
-            return found.then(self.unfolded(attention, past)) if unfolds and past else found
-
         name = back.named("indexer (prompts)" if back.indexer else "prompt attention")
-        return Operator(name, "prompt", "prefill_attention", count, estimate, demand)
+        bends = self.prompt_bends(limit)
+        return Operator(name, "prompt", "prefill_attention", count, estimate, demand, bends)
 
-    def unfolded(self, attention: Attention, past: float) -> Estimate:
+    def prompt_bends(self, limit: int | None) -> Bends:
+        """New tokens and pasts that were timed; and those with which a window is full."""
+        table = self.profile.table("prefill_attention")
+        timed, pasts = table.before_last, (*SHORT_PASTS, *table.xs)
+        if limit is None:
+            return Bends(tuple(timed), pasts)
+        within = (whole(limit * i / 4) for i in range(1, 9))
+        wide = [pair for pair in pairwise(timed) if pair[1] > 1.5 * pair[0] > 3 * limit]
+        news = (*timed, *within, *(whole((low + high) / 2) for low, high in wide))
+        full = (limit - (new + 1) // 2 for new in news if new < 2 * limit)
+        return Bends(news, (*(past for past in pasts if past < limit), *full, limit))
+
+    def unfolding(self, attention: Attention, count: int) -> Operator:
         """Keys and values of a prompt's past, computed from its latents anew for every chunk.
 
         Latents are gathered from their pages, multiplied, and every head's keys joined with the rotary
@@ -229,6 +262,24 @@ class Attending(Setting):
         rank, rope, v_dim = latent_dims(attention)
         heads, _ = self.heads_of(attention)
         keys = heads * attention.head_dim
-        products = self.products["bf16"].at(heads * (attention.head_dim - rope + v_dim), rank, past)
-        gathered = self.reading(2 * past * (2 * (rank + rope) + 2 * keys))
-        return products.then(gathered).scaled(1.0, "extrapolated")
+        outputs, size = heads * (attention.head_dim - rope + v_dim), 4 * (rank + rope + keys)
+        products = self.products["bf16"]
+
+        def estimate(_: float, past: float) -> Estimate:
+            if not past:
+                return Estimate(0.0, 0.0, 0.0, "extrapolated")
+            found = products.at(outputs, rank, past).then(self.reading(past * size))
+            return found.scaled(1.0, "extrapolated")
+
+        def demand(_: float, past: float) -> Demand:
+            return Demand(flops=2 * past * outputs * rank)
+
+        pasts = (*products.rows(outputs, rank), *self.read_sizes(size))
+        return Operator(
+            "past's keys, values", "prompt", "gemm", count, estimate, demand, Bends((1,), pasts)
+        )
+
+
+def whole(new: float) -> int:
+    """New tokens of a prompt rounded up to whole tiles of its kernel."""
+    return int(tiled("prefill_attention", "new", new))

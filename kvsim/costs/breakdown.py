@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from kvsim.core import BatchShape
 from kvsim.costs.accuracy import error
+from kvsim.costs.attending import whole
 from kvsim.costs.demand import Demand, Operator
 from kvsim.costs.operators import Estimate, Provenance, worse
-from kvsim.costs.profile import PER_MICROSECOND, Measured, whole
+from kvsim.costs.profile import PER_MICROSECOND, Measured
 
 DOUBTS: dict[Provenance, float] = {
     "measured": 0.0,
@@ -78,7 +79,7 @@ def part_of(model: Measured, operator: Operator, shape: BatchShape) -> Part | No
         count = counts[operator.per]
         if not count:
             return None
-        time = model.curve([operator])(count)
+        time = model.surface([operator]).by_row()(count)
         return with_doubt(
             model, operator, time, model.settled(operator, count), model.bound(operator, count)
         )
@@ -86,7 +87,7 @@ def part_of(model: Measured, operator: Operator, shape: BatchShape) -> Part | No
         if not decodes:
             return None
         mean = context / decodes
-        time = model.decode_surface([operator]).curve(decodes, decodes)(context)
+        time = model.surface([operator]).curve(decodes, decodes)(context)
         found = model.settled(operator, decodes, mean)
         longer = model.longer(shape)
         if longer:
@@ -97,10 +98,10 @@ def part_of(model: Measured, operator: Operator, shape: BatchShape) -> Part | No
     return prompt_part(model, operator, shape) if new else None
 
 
-def prompt_part(model: Measured, operator: Operator, shape: BatchShape) -> Part:
+def prompt_part(model: Measured, operator: Operator, shape: BatchShape) -> Part | None:
     """Attention of prompts by one operator."""
     _, _, prefills, new, cached, *_ = shape
-    surface = model.prompt_surface([operator])
+    surface = model.surface([operator])
     if prefills == 1:
         time, bound = surface.curve(whole(new))(cached), model.bound(operator, new, cached)
         return with_doubt(model, operator, time, model.settled(operator, new, cached), bound)
@@ -115,12 +116,14 @@ def prompt_part(model: Measured, operator: Operator, shape: BatchShape) -> Part:
 
 def with_doubt(
     model: Measured, operator: Operator, picoseconds: int, found: Estimate, bound: float
-) -> Part:
+) -> Part | None:
     """A part with an interval: the measured spread, and what its provenance leaves open.
 
     Where ``found``, which the tables say of the operator, was measured and the step departs from it,
     the part is called interpolated and its interval reaches as far as what was measured.
     """
+    if not found.time:
+        return None
     time = picoseconds / PER_MICROSECOND
     departs = found.provenance == "measured" and abs(time / found.time - 1) > AS_TIMED
     if departs:

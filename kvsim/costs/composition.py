@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from kvsim.catalog.hardware import Gpu
 from kvsim.catalog.model import Layer, Mlp, weight_bits
 from kvsim.costs.attending import Attending
-from kvsim.costs.demand import MICRO, Demand, Operator, Per, nothing
+from kvsim.costs.demand import EVEN, MICRO, Bends, Demand, Operator, Per, counts, nothing
 from kvsim.costs.matrices import Matrix, layer_matrices, share
 from kvsim.costs.mixtures import Mixtures
 from kvsim.costs.operators import Estimate, Provenance
@@ -84,7 +84,8 @@ class Builder(Attending, Mixtures):
             other = Demand(n * k * timed, 2 * m * n * k, "fp8" if computed == "fp8" else "bfloat16")
             return self.like(found, other, demand(m, 0))
 
-        return Operator(matrix.name, per, "gemm", count, estimate, demand)
+        bends = Bends(products.rows(n, k))
+        return Operator(matrix.name, per, "gemm", count, estimate, demand, bends)
 
     def mlp(self, mlp: Mlp, count: int) -> Iterator[Operator]:
         """Activations, and the routed experts."""
@@ -113,17 +114,20 @@ class Builder(Attending, Mixtures):
         yield Operator(
             "states", "sequence", "copy", count,
             lambda n, _: self.reading(2 * n * size), lambda n, _: Demand(2 * n * size),
+            Bends(self.read_sizes(2 * size)),
         )  # fmt: skip
         yield Operator(
-            "recurrence", "token", "copy", count, compute, lambda n, _: Demand(flops=n * flops)
-        )
+            "recurrence", "token", "copy", count,
+            compute, lambda n, _: Demand(flops=n * flops), Bends(EVEN),
+        )  # fmt: skip
 
     def sampling(self) -> Operator:
         """Drawing a token from every row of logits."""
         table, vocab = self.profile.table("sample"), self.model.vocab
         return Operator(
-            "sampling", "row", "sample", 1, lambda rows, _: table.at((vocab,), rows), nothing
-        )
+            "sampling", "row", "sample", 1,
+            lambda rows, _: table.at((vocab,), rows), nothing, Bends(counts(table.bends((vocab,)))),
+        )  # fmt: skip
 
     def exchange(self) -> Iterator[Operator]:
         """What ranks send one another: all-reduces of hidden states, logits, hops between stages."""
@@ -153,7 +157,8 @@ class Builder(Attending, Mixtures):
         def demand(n: float, _: float) -> Demand:
             return Demand(linked=passes * n * size * (gpus - 1) / gpus)
 
-        return Operator(name, per, table, count, estimate, demand)
+        bends = Bends(counts(times.xs, size * factor))
+        return Operator(name, per, table, count, estimate, demand, bends)
 
     def message(self, count: int, size: float) -> Operator:
         """Hidden states from one pipeline stage to the next."""
@@ -162,6 +167,7 @@ class Builder(Attending, Mixtures):
         return Operator(
             "stage hop", "token", "send", count,
             lambda n, _: times.at((gpus,), n * size), lambda n, _: Demand(linked=n * size),
+            Bends(counts(times.xs, size)),
         )  # fmt: skip
 
 

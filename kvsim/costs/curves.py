@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from operator import add
 
 from kvsim.costs.series import affine_sum
 
@@ -72,6 +73,7 @@ class Surface:
     """A table of picoseconds over two whole numbers, linear along both; a row of it is a curve.
 
     ``rows`` and ``columns`` ascend, the columns from 0. ``values`` must not decrease along either.
+    Beyond the last row they go on as before; below the first they are as there.
     """
 
     __slots__ = ("_columns", "_rows", "_values")
@@ -80,6 +82,32 @@ class Surface:
         self, rows: Sequence[int], columns: Sequence[int], values: Sequence[Sequence[float]]
     ) -> None:
         self._rows, self._columns, self._values = list(rows), list(columns), values
+
+    @classmethod
+    def sum(cls, surfaces: Sequence[Surface]) -> Surface:
+        """One surface that is everywhere the sum of others, whatever their rows and columns."""
+        rows = sorted({1}.union(*(surface._rows for surface in surfaces)))
+        columns = sorted({0}.union(*(surface._columns for surface in surfaces)))
+        total = [[0.0] * len(columns) for _ in rows]
+        for surface in surfaces:
+            for line, more in zip(total, surface._on(rows, columns), strict=True):
+                line[:] = map(add, line, more)
+        return cls(rows, columns, total)
+
+    def _on(self, rows: Sequence[int], columns: Sequence[int]) -> Sequence[Sequence[float]]:
+        """The values at other rows and columns."""
+        wide = self._values
+        if columns != self._columns:
+            wide = [resampled(self._columns, line, columns) for line in wide]
+        if rows == self._rows:
+            return wide
+        tall = [resampled(self._rows, column, rows) for column in zip(*wide, strict=True)]
+        return list(zip(*tall, strict=True))
+
+    def by_row(self) -> Curve:
+        """The first column as a curve."""
+        first = [line[0] for line in self._values]
+        return Curve([0, *self._rows], [first[0], *first])
 
     def curve(self, row: int, stretch: int = 1, factor: float = 1.0) -> Curve:
         """``factor`` times the row's values over its columns times ``stretch``."""
@@ -94,3 +122,16 @@ class Surface:
         if factor != 1:
             targets = [target * factor for target in targets]
         return Curve([column * stretch for column in self._columns], targets)
+
+
+def resampled(at: Sequence[int], values: Sequence[float], wanted: Sequence[int]) -> list[float]:
+    """Values at other places, ascending: linear between and beyond, constant before the first."""
+    if len(at) == 1:
+        return [values[0]] * len(wanted)
+    found, i = [], 1
+    for x in wanted:
+        while at[i] < x and i < len(at) - 1:
+            i += 1
+        weight = max(0.0, (x - at[i - 1]) / (at[i] - at[i - 1]))
+        found.append(values[i - 1] + (values[i] - values[i - 1]) * weight)
+    return found

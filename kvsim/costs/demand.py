@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from math import ceil, floor
 from typing import Literal, NamedTuple
 
 from kvsim.catalog.hardware import Gpu
@@ -15,6 +16,8 @@ Per = Literal["token", "row", "sequence", "decode", "prompt"]
 """What an operator's time depends on: tokens of the batch, rows that sample, sequences; decodes and
 the context of each; new tokens of a prompt and its past."""
 MICRO = 1e6
+EVEN = tuple(2**i for i in range(23))
+"""Where times that follow from bytes or FLOPs alone are looked up."""
 
 
 class Demand(NamedTuple):
@@ -34,6 +37,15 @@ class Demand(NamedTuple):
         return MICRO * max(self.bytes / gpu.bandwidth, compute, sent)
 
 
+class Bends(NamedTuple):
+    """Where a time bends: between these it is linear in its arguments, or nearly so."""
+
+    counts: tuple[int, ...]
+    """Tokens, rows, sequences, decodes, or new tokens of a prompt."""
+    contexts: tuple[int, ...] = ()
+    """Tokens of each decode's context, or of a prompt's past."""
+
+
 class Operator(NamedTuple):
     """One part of an iteration, all layers together."""
 
@@ -47,6 +59,8 @@ class Operator(NamedTuple):
     """Time of one run on the profile's GPU, by what it depends on."""
     demand: Callable[[float, float], Demand]
     """The least that one run needs."""
+    bends: Bends
+    """Where the estimate bends."""
     skew: Callable[[float], float] = lambda decodes: 0.0
     """Microseconds that one run of so many decodes takes longer times how unequal they are
     (:func:`.skew.inequality`)."""
@@ -78,7 +92,14 @@ class Setting:
     def width(self, name: str, table: str, count: int, width: int) -> Operator:
         """An operator on every token that takes its time by the width of a token's row."""
         times = self.profile.table(table)
-        return Operator(name, "token", table, count, lambda n, _: times.at((width,), n), nothing)
+        return Operator(
+            name, "token", table, count,
+            lambda n, _: times.at((width,), n), nothing, Bends(counts(times.bends((width,)))),
+        )  # fmt: skip
+
+    def read_sizes(self, size: float) -> tuple[int, ...]:
+        """Numbers of things of ``size`` bytes at which the time of :meth:`reading` them bends."""
+        return counts(self.profile.line("copy", "read").xs, size)
 
     def reading(self, size: float) -> Estimate:
         """A kernel that was not timed and reads ``size`` bytes."""
@@ -87,8 +108,8 @@ class Setting:
         part = size / least.xs[0]
         if part >= 1:
             return found._replace(provenance="extrapolated")
-        floor = self.profile.launch
-        time = floor + part * (found.time - floor)
+        launch = self.profile.launch
+        time = launch + part * (found.time - launch)
         return Estimate(time, time, time, "extrapolated")
 
     def like(
@@ -100,14 +121,20 @@ class Setting:
         )
 
 
+def counts(xs: Iterable[float], size: float = 1.0) -> tuple[int, ...]:
+    """Whole numbers of things of a size just below and above those that were timed; ascending."""
+    places = (x / size for x in xs)
+    return tuple(sorted({max(1, side(place)) for place in places for side in (floor, ceil)}))
+
+
 def rescaled(
-    found: Estimate, bound: float, other: float, floor: float, kind: Provenance
+    found: Estimate, bound: float, other: float, launch: float, kind: Provenance
 ) -> Estimate:
     """A time scaled by the ratio of two bounds, but for the launch, which stays."""
     if bound <= 0:
         return found._replace(provenance=worse(found.provenance, kind))
     low, time, high = (
-        min(t, floor) + max(t - floor, 0.0) * other / bound
+        min(t, launch) + max(t - launch, 0.0) * other / bound
         for t in (found.low, found.time, found.high)
     )
     return Estimate(time, low, high, worse(found.provenance, kind))

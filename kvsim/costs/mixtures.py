@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from math import log
 from typing import NamedTuple
 
 from kvsim.catalog.hardware import Gpu
 from kvsim.catalog.model import Mlp, weight_bits
-from kvsim.costs.demand import Demand, Operator, Setting, nothing, rescaled
+from kvsim.costs.demand import Bends, Demand, Operator, Setting, counts, nothing, rescaled
 from kvsim.costs.matrices import share
 from kvsim.costs.operators import Estimate, Profile
 
 ROUTING_KERNELS = 4
+FEW = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Tokens that choose more and more of the experts."""
 
 
 class MoeLayer(NamedTuple):
@@ -42,7 +46,8 @@ class Mixtures(Setting):
                 return found
             return self.like(found, layer_demand(nearest, tokens), demand(tokens, 0))
 
-        return Operator("experts", "token", "moe", count, estimate, demand)
+        bends = Bends((*FEW, *counts(quarters(self.profile.table("moe").xs))))
+        return Operator("experts", "token", "moe", count, estimate, demand, bends)
 
     def routing(self, mlp: Mlp, count: int) -> Operator:
         """Choosing experts, sorting rows and summing what the experts give."""
@@ -54,7 +59,13 @@ class Mixtures(Setting):
             rest = (ROUTING_KERNELS - 1) * self.profile.launch
             return moved.then(Estimate(rest, rest, rest, "extrapolated"))
 
-        return Operator("routing", "token", "silu_mul", count, estimate, nothing)
+        bends = Bends(counts(table.bends((width,))))
+        return Operator("routing", "token", "silu_mul", count, estimate, nothing, bends)
+
+
+def quarters(xs: Sequence[int]) -> list[float]:
+    """Values and three between each two of them: bounds that a time is scaled by bend anywhere."""
+    return [low + (high - low) * i / 4 for low, high in pairwise(xs) for i in range(4)] + [*xs[-1:]]
 
 
 def stand_in(profile: Profile, gpu: Gpu, wanted: MoeLayer, tokens: int) -> Estimate:

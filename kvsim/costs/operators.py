@@ -11,10 +11,10 @@ import json
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from math import exp, log
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
+from kvsim.costs.levelling import isotonic
 from kvsim.costs.schema import NAMES, check_profile
 from kvsim.errors import ConfigError, unknown
 
@@ -124,16 +124,22 @@ class Table:
     def __init__(self, name: str, axes: Sequence[str], series: Sequence[Mapping[str, Any]]) -> None:
         self.name, self.axes = name, tuple(axes)
         self.root: Node = {}
+        self._places = [one["at"] for one in series]
         for one in series:
             node = self.root
             for value in one["at"][:-1]:
                 node = node.setdefault(value, {})
             node[one["at"][-1]] = Line(one["x"], one)
 
-    @property
+    @cached_property
     def xs(self) -> list[int]:
         """Every measured value of the last axis."""
         return sorted({x for line in self.lines() for x in line.xs})
+
+    @cached_property
+    def before_last(self) -> list[int]:
+        """Every measured value of the axis before the last, if those are numbers."""
+        return sorted({int(place[-1]) for place in self._places})
 
     def lines(self) -> Iterator[Line]:
         """All lines."""
@@ -156,32 +162,55 @@ class Table:
         """The time at a place and ``x``; ConfigError for a name that was not measured."""
         return self._find(self.root, 0, place, x)
 
+    def bends(self, place: Sequence[float | str]) -> list[float]:
+        """Values of the last axis at which the times of a place bend, ascending."""
+        return sorted(set(self._bends(self.root, 0, place)))
+
+    def _bends(self, node: Any, depth: int, place: Sequence[float | str]) -> Iterator[float]:
+        if isinstance(node, Line):
+            yield from node.xs
+            return
+        value: Any = tiled(self.name, self.axes[depth], place[depth])
+        sides = self._sides(node, depth, value)
+        streamed = self.name in STREAMED and len(sides) > 1
+        for side in sides:
+            for x in self._bends(node[side], depth + 1, place):
+                yield x * side / value if streamed else x
+
     def _find(self, node: Any, depth: int, place: Sequence[float | str], x: float) -> Estimate:
         if isinstance(node, Line):
             return node.at(x)
-        axis = self.axes[depth]
-        value = tiled(self.name, axis, place[depth])
-        if value in node:
-            found = self._find(node[value], depth + 1, place, x)
-            kind: Provenance = "measured" if value == place[depth] else "interpolated"
-            return found._replace(provenance=worse(found.provenance, kind))
-        if axis in NAMES or isinstance(value, str) or self.name in SCATTERED:
-            raise ConfigError(f"the profile has no {self.name} of {axis} {value!r}")
-        known, streamed = sorted(node), self.name in STREAMED
-        flat = axis in FLAT and value > known[-1]
-        if len(known) == 1 or value < known[0] or flat:
-            nearest = known[-1] if flat else known[0]
-            found = self._find(node[nearest], depth + 1, place, x)
-            return found._replace(provenance="extrapolated")
-        i = min(bisect_left(known, value), len(known) - 1)
-        low, high = (
+        value: Any = tiled(self.name, self.axes[depth], place[depth])
+        sides = self._sides(node, depth, value)
+        streamed = self.name in STREAMED and len(sides) > 1
+        found = [
             self._find(node[side], depth + 1, place, x * value / side if streamed else x)
-            for side in known[i - 1 : i + 1]
-        )
-        weight = (value - known[i - 1]) / (known[i] - known[i - 1])
+            for side in sides
+        ]
+        if len(found) == 1:
+            near: Provenance = "interpolated" if sides[0] == value else "extrapolated"
+            kind = "measured" if sides[0] == place[depth] else near
+            return found[0]._replace(provenance=worse(found[0].provenance, kind))
+        low, high = found
+        weight = (value - sides[0]) / (sides[1] - sides[0])
         if weight > 1:
             return low.beyond(high, weight)
         return low.toward(high, weight, "interpolated")
+
+    def _sides(self, node: Node, depth: int, value: Any) -> list[Any]:
+        """The value of an axis if it was measured, or that or those which its time follows from."""
+        if value in node:
+            return [value]
+        axis = self.axes[depth]
+        if axis in NAMES or isinstance(value, str) or self.name in SCATTERED:
+            raise ConfigError(f"the profile has no {self.name} of {axis} {value!r}")
+        known = sorted(node)
+        if len(known) == 1 or value < known[0]:
+            return known[:1]
+        if axis in FLAT and value > known[-1]:
+            return known[-1:]
+        i = min(bisect_left(known, value), len(known) - 1)
+        return known[i - 1 : i + 1]
 
 
 def tiled(table: str, axis: str, value: float | str) -> float | str:
@@ -267,30 +296,6 @@ def _read(path: Path) -> Profile:
 def shipped() -> list[str]:
     """Names of the shipped profiles."""
     return sorted(path.stem for path in SHIPPED.glob("*.json"))
-
-
-def isotonic(values: Sequence[float]) -> list[float]:
-    """The non-decreasing sequence nearest to ``values`` by squares (pool adjacent violators).
-
-    numpy has none: with the largest value so far (``numpy.maximum.accumulate``) in its place one held-out
-    shape in twenty of the H200 is off by more than 11.5 %, not 9.9, as one slow point slows all larger ones.
-    """
-    means: list[float] = []
-    counts: list[int] = []
-    for value in values:
-        mean, count = value, 1
-        while means and means[-1] > mean:
-            before = counts.pop()
-            mean = (means.pop() * before + mean * count) / (before + count)
-            count += before
-        means.append(mean)
-        counts.append(count)
-    return [mean for mean, count in zip(means, counts, strict=True) for _ in range(count)]
-
-
-def rising(times: Sequence[float]) -> list[float]:
-    """The non-decreasing sequence nearest to ``times`` by ratios; all are above 0."""
-    return [exp(each) for each in isotonic([log(time) for time in times])]
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -9,32 +9,29 @@ curve of whole numbers, so any number of steps has a closed form.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Sequence
 from math import ceil, isqrt, sqrt
 from typing import Literal
 
 from kvsim.catalog.hardware import Gpu, load_gpu
 from kvsim.core import PICOSECONDS, BatchShape
+from kvsim.costs.attending import whole
 from kvsim.costs.composition import Builder, unlinked
 from kvsim.costs.curves import Curve, Surface
 from kvsim.costs.demand import Operator, Per, rescaled
-from kvsim.costs.operators import Estimate, Profile, load_profile, rising, shipped, tiled
+from kvsim.costs.levelling import rising
+from kvsim.costs.operators import Estimate, Profile, load_profile, shipped
 from kvsim.costs.skew import apart, further
-from kvsim.costs.weights import TILE, sustained
+from kvsim.costs.weights import sustained
 from kvsim.errors import ConfigError
 from kvsim.layout import KVLayout
 
-BATCHES = (1, *sorted(size * 2**i for i in range(11) for size in (2, 3)), 4096)
-SMALL = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Tokens at which a mixture of experts bends."""
-PAST_TABLES = (262_144, 1_048_576, 2**24, 2**30)
-"""Contexts beyond every table, so that a window or a bound still bends where it should."""
 MANY = tuple(2**i for i in range(15, 31))
-"""Tokens beyond every table, so that a bound still bends where it should; few of them, far apart."""
-COUNTS = ("m", "tokens", "rows")
-FEW = (256, 2048, 8192, 16384)
-"""Counts at which times that follow from bytes alone are looked up."""
+FEW = MANY[::5]
+BEYOND: dict[Per, tuple[int, ...]] = {"decode": (384, 512, 768, 1024, 2048, 4096), "prompt": MANY}
+"""Counts beyond every table, so that a bound still bends where it should."""
+PAST_TABLES = (262_144, 1_048_576, 2**24, 2**30)
+"""Contexts beyond every table, for windows and bounds likewise."""
 PER_MICROSECOND = PICOSECONDS // 10**6
 
 
@@ -89,11 +86,11 @@ class Measured:
         if builder.untimed:
             self.label += f", {' and '.join(builder.untimed)} extrapolated"
         self.operators = list(builder.operators())
-        self._tokens = self.curve(self.some("token"))
-        self._rows = self.curve(self.some("row"))
-        self._sequences = self.curve(self.some("sequence"))
-        self._decode_table = self.decode_surface(self.some("decode"))
-        self._prompt_table = self.prompt_surface(self.some("prompt"))
+        self._tokens = self.surface(self.some("token")).by_row()
+        self._rows = self.surface(self.some("row")).by_row()
+        self._sequences = self.surface(self.some("sequence")).by_row()
+        self._decode_table = self.surface(self.some("decode"))
+        self._prompt_table = self.surface(self.some("prompt"))
         self._decodes: dict[int, tuple[Curve, Curve]] = {}
         self._prompts: dict[int, Curve] = {}
         self._constants: dict[tuple[int, int], int] = {}
@@ -209,89 +206,34 @@ class Measured:
         """Microseconds below which no GPU with these peaks can run it."""
         return operator.runs * operator.demand(x, y).bound(self.gpu)
 
-    def curve(self, operators: Sequence[Operator]) -> Curve:
-        """Time of operators by the one number that they depend on."""
-        knots = {*SMALL, *MANY}
-        for operator in self.some(operators[0].per) if operators else ():
-            table = self.profile.table(operator.table)
-            knots |= set(table.xs if table.axes[-1] in COUNTS else FEW)
-            if operator.table == "gemm":
-                knots |= self._rows_of_products
-        at = sorted(knots - {0})
-        line = self._rising(operators, [0], at, lambda operator, _, x: self.settled(operator, x))[0]
-        return Curve([0, *at], [line[0], *line])
+    def surface(self, operators: Iterable[Operator]) -> Surface:
+        """Picoseconds of operators by the one or two numbers that they depend on."""
+        return Surface.sum([self._rising(operator) for operator in operators])
 
-    @cached_property
-    def _rows_of_products(self) -> set[int]:
-        """Rows with which products were timed, and with which they begin another row of tiles."""
-        timed = {
-            rows
-            for name in ("gemm", "gemm_model")
-            if name in self.profile.operators
-            for rows in self.profile.table(name).xs
-        }
-        return timed | {rows + 1 for rows in timed if rows % TILE == 0}
+    def _rising(self, operator: Operator) -> Surface:
+        """An operator where it bends: it falls along neither axis.
 
-    def decode_surface(self, operators: Sequence[Operator]) -> Surface:
-        """Time of decode attention by batch and mean context."""
-        contexts = self._bends("decode")
-        for operator in self.some("decode"):
-            if operator.table != "copy":
-                contexts |= set(self.profile.table(operator.table).xs)
-        columns = sorted(contexts)
-        return Surface(BATCHES, columns, self._rising(operators, BATCHES, columns, self.settled))
-
-    def prompt_surface(self, operators: Sequence[Operator]) -> Surface:
-        """Time of prompt attention by new tokens and past."""
-        series = self.profile.series("prefill_attention")
-        rows = sorted({int(one["at"][-1]) for one in series})
-        rows += [new for new in MANY if new > rows[-1]]
-        columns = sorted(self._bends("prompt") | set(self.profile.table("prefill_attention").xs))
-        return Surface(rows, columns, self._rising(operators, rows, columns, self.settled))
-
-    def _bends(self, per: Per) -> set[int]:
-        """Contexts at which attention bends: its start, windows, and some beyond every table."""
-        bends = {0, *PAST_TABLES}
-        for operator in self.some(per):
-            most = operator.demand(1, 2**40).bytes
-            if most and operator.demand(1, 2**39).bytes == most:
-                token = operator.demand(1, 1).bytes - operator.demand(1, 0).bytes
-                bends.add(round((most - operator.demand(1, 0).bytes) / token))
-        return bends
-
-    def _rising(
-        self,
-        operators: Sequence[Operator],
-        rows: Sequence[int],
-        columns: Sequence[int],
-        look: Callable[[Operator, float, float], Estimate],
-    ) -> list[list[float]]:
-        """Picoseconds of all operators together; none of them falls along either axis.
-
-        Where one does, it is levelled (isotonic regression, first by column, then by row), so that a
+        Where it does, it is levelled (isotonic regression, first by column, then by row), so that a
         kernel that is slow at one size only does not slow down all larger ones.
         """
-        total = [[0.0] * len(columns) for _ in rows]
-        for operator in operators:
-            times = [
-                rising([look(operator, row, column).time for column in columns]) for row in rows
-            ]
-            levelled = zip(*map(rising, zip(*times, strict=True)), strict=True)
-            for line, more in zip(total, levelled, strict=True):
-                line[:] = [
-                    time + PER_MICROSECOND * each for time, each in zip(line, more, strict=True)
-                ]
-        return total
+        counts, contexts = operator.bends
+        rows = beyond(counts, BEYOND.get(operator.per, FEW))
+        columns = [0, *beyond(contexts, PAST_TABLES)] if contexts else [0]
+        times = [rising([self.settled(operator, x, y).time for y in columns]) for x in rows]
+        levelled = zip(*map(rising, zip(*times, strict=True)), strict=True)
+        return Surface(
+            rows, columns, [[PER_MICROSECOND * time for time in row] for row in levelled]
+        )
+
+
+def beyond(timed: Sequence[int], further: Sequence[int]) -> list[int]:
+    """What was timed of more than nothing, and what is further, ascending."""
+    return sorted({1, *timed} - {0}) + [x for x in further if x > max(timed)]
 
 
 def alone(pairs: int) -> int:
     """Tokens of the longest prompt without a past that has no more query-key pairs."""
     return (isqrt(8 * pairs + 1) - 1) // 2
-
-
-def whole(new: int) -> int:
-    """New tokens of a prompt rounded up to whole tiles of its kernel."""
-    return int(tiled("prefill_attention", "new", new))
 
 
 LADDER = tuple(sorted({whole(round(2 ** (i / 16))) for i in range(16 * 40)}))

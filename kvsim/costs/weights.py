@@ -14,7 +14,7 @@ the multiprocessors take as long as another wave (1,024 outputs of 8,192 inputs:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, exp, log
 from statistics import mean
 from typing import NamedTuple
@@ -31,6 +31,10 @@ ENOUGH = 4.0
 timed weight of the H200 was predicted from the others."""
 FLOOR, SHARE_OF_PEAK = 4.0, 0.8
 """Microseconds of the smallest product, and what a large one reaches of a GPU's FLOP rate."""
+MOST_ROWS = 16_384
+"""Rows beyond which no wave is notable."""
+NOTABLE = 0.03
+"""Part by which another wave makes a product longer, from which on its time is taken to jump."""
 TILE = 128
 """Rows and columns of a tile of the kernels for fp8."""
 MICRO = 1e6
@@ -71,6 +75,15 @@ class Need:
         moved = (self._size * k * (n + m) + 2 * m * n) / self._gpu.bandwidth
         return FLOOR + MICRO * float((compute**4 + moved**4) ** 0.25)
 
+    def edges(self, n: int, most: int) -> Iterator[int]:
+        """Rows, up to the most, before and after which tiles begin another wave that is notable."""
+        if not self._tiled or not self._processors:
+            return
+        for m in range(TILE, most, TILE):
+            if self._products(n, m + 1) > (1 + NOTABLE) * self._products(n, m):
+                yield m
+                yield m + 1
+
     def _products(self, n: int, m: float) -> float:
         """Results that are computed: those of whole waves of tiles where tiles are of one size."""
         if not self._tiled or not self._processors:
@@ -90,8 +103,9 @@ class Products:
         self._name = f"{profile.source}: {dtype}"
         self._lines: dict[Shape, Line] = {}
         self._series: dict[Shape, Mapping[str, Sequence[float]]] = {}
-        for name in ("gemm", "gemm_model"):  # the latter has more rows, and wins
-            for one in profile.series(name) if name in profile.operators else ():
+        several = ["gemm_model"] if "gemm_model" in profile.operators else []
+        for name in ("gemm", *several):  # the latter has more rows, and wins
+            for one in profile.series(name):
                 kind, n, k = one["at"]
                 if kind == dtype:
                     self._lines[n, k] = Line(one["x"], one)
@@ -105,11 +119,7 @@ class Products:
         shape = (n, k)
         if shape in self._lines:
             return self._timed(shape, m)
-        if shape not in self._shares:
-            if aligned(list(self._lines)):
-                raise ConfigError(f"{self._name} products of too few shapes to tell {shape} from")
-            self._shares[shape] = exponents(shape, list(self._lines))
-        shares = self._shares[shape]
+        shares = self._like(shape)
         lines = [self._ratio(share.shape) for share in shares]
         found = [line.at(min(m, line.xs[-1])) for line in lines]
         powers = [share.exponent for share in shares]
@@ -120,6 +130,24 @@ class Products:
             blend([near.high for near in found], powers),
             "interpolated" if inside else "extrapolated",
         ).scaled(self._need(n, k, m))
+
+    def rows(self, n: int, k: int) -> tuple[int, ...]:
+        """Rows at which the time of weights bends, ascending."""
+        shape = (n, k)
+        if shape in self._lines:
+            xs = self._lines[shape].xs
+            edges = (m for m in self._need.edges(n, MOST_ROWS) if m > xs[-1])
+            return (*xs, *edges)
+        timed = {x for share in self._like(shape) for x in self._lines[share.shape].xs}
+        return tuple(sorted(timed.union(self._need.edges(n, MOST_ROWS))))
+
+    def _like(self, shape: Shape) -> list[Share]:
+        """How much each timed weight tells about one that was not timed."""
+        if shape not in self._shares:
+            if aligned(list(self._lines)):
+                raise ConfigError(f"{self._name} products of too few shapes to tell {shape} from")
+            self._shares[shape] = exponents(shape, list(self._lines))
+        return self._shares[shape]
 
     def _timed(self, shape: Shape, m: float) -> Estimate:
         """Time of a timed weight; beyond the most rows, as much longer as more is needed."""
