@@ -25,7 +25,7 @@ from kvsim.catalog import load_gpu, load_model
 from kvsim.core import BatchShape
 from kvsim.costs import Measured
 from kvsim.costs.accuracy import MEDIAN_LIMIT, P95_LIMIT, accuracies, checks
-from kvsim.costs.demand import Operator, nothing
+from kvsim.costs.demand import Bends, Operator, nothing
 from kvsim.costs.operators import Estimate, load_profile, quantile
 from kvsim.costs.profile import PER_MICROSECOND
 from kvsim.costs.weights import Products, sustained
@@ -88,8 +88,9 @@ def levelled_errors() -> list[float]:
             ) -> Estimate:
                 return times.at(n, k, m)
 
-            product = Operator("product", "token", "gemm", 1, estimate, nothing)
-            predicted = model.curve([product])(check.x) / PER_MICROSECOND
+            bends = Bends(products[kind].rows(n, k))
+            product = Operator("product", "token", "gemm", 1, estimate, nothing, bends)
+            predicted = model.surface([product]).by_row()(check.x) / PER_MICROSECOND
         errors.append(abs(predicted / check.measured - 1))
     return errors
 
