@@ -53,6 +53,10 @@ class Arena:
         made = torch.empty(shape, dtype=self.dtype, device=self.device)
         return made.normal_(generator=self.generator)
 
+    def vector(self, values: list[int]) -> Tensor:
+        """Whole numbers as int32."""
+        return torch.tensor(values, dtype=torch.int32, device=self.device)
+
     def memory(self, dtype: str, block_size: int, kv_heads: int, head_dim: int) -> PagedKV:
         """KV memory full of random rows; the last one asked for is kept."""
         key = (dtype, block_size, kv_heads, head_dim)

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ..decode import decode
-from ..mla import mla_decode
 from ..prefill import prefill
 from .arena import Arena
+from .latents import latent_grid, latent_series, random_latents
+from .lengths import SPREADS, uneven
 from .series import Scope, Series, thinned
 from .timing import Work, rotations
 
@@ -40,8 +39,8 @@ DECODES = (
 )  # fmt: skip
 """KV dtype, block size, head dim, query heads a kv head; int8 has a scale for each token and head.
 A quick run measures the first five."""
-SPREADS, UNEVEN = (25, 50, 100, 200), (64, 128, 256, 512, 1024, 2048)
-"""Coefficients of variation of contexts, percent; sequences times kv heads of such batches."""
+UNEVEN = (64, 128, 256, 512, 1024, 2048)
+"""Sequences times kv heads of batches of unequal contexts."""
 MOST_DECODE = 2**32
 """Elements of KV (keys and values) that a timed decode reads at most; beyond, time is proportional."""
 NEW = (16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -60,12 +59,6 @@ MOST_PAIRS = 32 * 2048 * 132_000
 """Query-key pairs times heads of a timed prefill at most."""
 Chunk = Callable[[Arena, int, int, int, int], Work]
 """Work of a chunk: head dim, heads, new tokens, past."""
-LATENT, ROPE = 512, 64
-LATENT_CONTEXTS = (*FINE[:2], 320, 512, 704, 896, 1024, 1472, *FINE[4:])
-"""A batch reads tiles of 64 tokens, whose share a processor has changes in steps."""
-MLA_HEADS, MLA_BATCH = (16, 32, 64, 128), (
-    1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256,
-)  # fmt: skip
 
 
 def sizes(units: int) -> tuple[int, int]:
@@ -97,14 +90,7 @@ def decode_grid(arena: Arena, scope: Scope) -> Iterator[Series]:
     for cv in thinned(SPREADS, scope, 3):
         for units in thinned(UNEVEN, scope):
             yield mixed_series(arena, cv, *sizes(units), (1024, 4096, 8192))
-    for heads in thinned(MLA_HEADS, scope):
-        for batch in thinned(MLA_BATCH, scope, 3):
-            yield latent_series(
-                arena, heads, batch, LATENT_CONTEXTS if scope == "full" else CONTEXTS[::2]
-            )
-    for cv in SPREADS if scope == "full" else ():
-        for heads, batch in ((16, 16), (16, 64), (16, 128), (128, 16), (128, 64), (128, 128)):
-            yield mixed_latents(arena, heads, cv, batch, (1024, 4096))
+    yield from latent_grid(arena, scope)
 
 
 def prompts(arena: Arena, scope: Scope, held_out: bool) -> Iterator[Series]:
@@ -144,14 +130,6 @@ def random_mixed(arena: Arena, scope: Scope) -> Iterator[Series]:
         batch, context = int(2 ** draw.uniform(3, 7.5)), int(2 ** draw.uniform(9, 13.5))
         if batch * kv_heads * context * 256 <= MOST_DECODE:
             yield mixed_series(arena, cv, batch, kv_heads, (context,))
-
-
-def random_latents(arena: Arena, scope: Scope) -> Iterator[Series]:
-    """MLA decodes off the grid."""
-    draw = np.random.default_rng(14)
-    for _ in range({"full": 48, "quick": 6, "tiny": 0}[scope]):
-        heads, batch = int(draw.choice(MLA_HEADS)), int(2 ** draw.uniform(0, 8))
-        yield latent_series(arena, heads, batch, (int(2 ** draw.uniform(8, 16.5)),))
 
 
 def random_prompts(arena: Arena, scope: Scope) -> Iterator[Series]:
@@ -198,7 +176,7 @@ def decode_work(
     sets = rotations(2 * sum(lengths) * kv_heads * head_dim * kv.k.element_size())
     tables = arena.tables(kv.num_blocks, batch, -(-max(lengths) // block_size), sets)
     q = arena.activations(batch, kv_heads * group, head_dim)
-    held = whole(lengths, arena)
+    held = arena.vector(lengths)
     return Work(lambda i: decode(q, kv, tables[i % sets], held), sets)
 
 
@@ -214,20 +192,6 @@ def mixed_series(
 
     at = ("bf16", 4, cv, batch * kv_heads)
     return Series("decode_mixed", at, contexts, prepare)
-
-
-def uneven(count: int, variation: float) -> list[float]:
-    """Lognormal numbers of mean 1, as wide that these few vary as much as is asked for.
-
-    ``count`` numbers can vary by less than the root of ``count - 1``.
-    """
-    normal = np.random.default_rng(4).standard_normal(count)
-    low, high = 0.0, 50.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        found = np.exp(middle * (normal - normal.max()))
-        low, high = (low, middle) if found.std() > variation * found.mean() else (middle, high)
-    return [float(share) for share in found / found.mean()]
 
 
 def chunk_series(
@@ -250,7 +214,7 @@ def paged_chunk(arena: Arena, head_dim: int, heads: int, new: int, past: int) ->
     sets = rotations(4 * length * kv_heads * head_dim)
     tables = arena.tables(kv.num_blocks, 1, -(-length // 16), sets)
     q = arena.activations(new, heads, head_dim)
-    starts, lengths = whole([0, new], arena), whole([length], arena)
+    starts, lengths = arena.vector([0, new]), arena.vector([length])
     return Work(lambda i: prefill(q, kv, tables[i % sets], starts, lengths), sets)
 
 
@@ -273,46 +237,3 @@ def dense_chunk(arena: Arena, head_dim: int, heads: int, new: int, past: int) ->
             return scaled_dot_product_attention(q, k, v, is_causal=not past, enable_gqa=True)
 
     return Work(launch)
-
-
-def latent_series(arena: Arena, heads: int, batch: int, contexts: tuple[int, ...]) -> Series:
-    """MLA decode in the absorbed form."""
-    width = LATENT + ROPE
-    fitting = tuple(context for context in contexts if batch * width * context <= MOST_DECODE // 2)
-
-    def prepare(context: int) -> Work:
-        return latent_work(arena, heads, [context] * batch)
-
-    return Series("mla_decode", ("bf16", heads, batch), fitting, prepare)
-
-
-def mixed_latents(
-    arena: Arena, heads: int, cv: int, batch: int, contexts: tuple[int, ...]
-) -> Series:
-    """The same over unequal sequences (see :func:`mixed_series`)."""
-    shares = uneven(batch, cv / 100)
-
-    def prepare(context: int) -> Work:
-        return latent_work(arena, heads, [max(1, round(share * context)) for share in shares])
-
-    return Series("mla_mixed", ("bf16", heads, cv, batch), contexts, prepare)
-
-
-def latent_work(arena: Arena, heads: int, lengths: list[int]) -> Work:
-    """MLA decode of sequences of any lengths."""
-    width, batch = LATENT + ROPE, len(lengths)
-    cache = arena.memory("bf16", 16, 1, 512).k.view(-1)
-    blocks = cache.numel() // (16 * width) // 16 * 16
-    rows = cache[: blocks * 16 * width].view(blocks, 16, width)
-    sets = rotations(2 * sum(lengths) * width)
-    tables = arena.tables(blocks, batch, -(-max(lengths) // 16), sets)
-    q, held = arena.activations(batch, heads, width), whole(lengths, arena)
-    scale = (128 + ROPE) ** -0.5
-    return Work(
-        lambda i: mla_decode(q, rows, tables[i % sets], held, rank=LATENT, scale=scale), sets
-    )
-
-
-def whole(values: list[int], arena: Arena) -> Tensor:
-    """An int32 vector."""
-    return torch.tensor(values, dtype=torch.int32, device=arena.device)
