@@ -1,4 +1,4 @@
-"""The machine itself: copies, launches, the rate that a hot card keeps, and the links between cards."""
+"""The machine itself: copies, launches, and the rate that a hot card keeps."""
 
 from __future__ import annotations
 
