@@ -87,10 +87,10 @@ def risk(plan: PlanData) -> str:
 
 def nearest(objectives: Sequence[Standing]) -> str:
     """The objective that has the least left to its limit in any of the worlds, and how little."""
-    if not objectives:
+    worst_of = [(min(one.readings, key=left), one) for one in objectives]
+    worst, one = min(worst_of, key=lambda pair: left(pair[0]), default=(None, None))
+    if worst is None or one is None or worst.value is None:
         return ""
-    one = min(objectives, key=lambda one: min(left(reading) for reading in one.readings))
-    worst = min(one.readings, key=left)
     then = f"; {amount(one.unit, worst)} if: {worst.case}" if worst != one.now else ""
     now = f"{amount(one.unit, one.now)} of {limit(one)}"
     return f"Nearest to its limit: {plain(one.objective)}, {now}{then}. "
