@@ -121,6 +121,7 @@ def test_every_name_of_the_catalog_is_of_its_own_gpu() -> None:
         {"gpu_name": "L40S-48GB"},
         {"device_name": "NVIDIA L40S"},
         {"hardware": {"device_name": "NVIDIA L40S", "device_count": 1}},
+        {"gpu": "l40s", "gpu_name": "L40S-48GB", "hardware": {"device_name": "NVIDIA L40S"}},
     ],
 )
 def test_runs_and_folders_are_of_the_gpu_that_they_name(
@@ -153,6 +154,10 @@ def test_the_user_knows_better(tmp_path: Path) -> None:
         (
             {"hardware": {"device_name": "H201"}},
             "hardware.device_name: unknown gpu 'H201'; did you",
+        ),
+        (
+            {"gpu": "l4", "device_name": "A100"},
+            "device_name is 'A100'; accepted: one GPU, or --gpu",
         ),
         ({"gpu_name": 4090}, ".gpu_name is 4090; accepted: a text"),
         ({"hardware": {"gpu": ["l4"]}}, "hardware.gpu is ['l4']; accepted: a text"),

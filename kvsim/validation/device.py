@@ -14,6 +14,7 @@ NAMED = ("gpu", "gpu_name", "device_name")
 """Fields that say which GPU it was, as the catalog or the device itself calls it."""
 HARDWARE = "hardware"
 """An object that may have these fields, too."""
+GIVEN = "--gpu NAME, whatever is recorded"
 
 Source = Literal["--gpu", "recording", "folder", "assumption"]
 SAID: dict[Source, str] = {
@@ -39,14 +40,21 @@ def device_of(
 ) -> Device:
     """The GPU ``given`` by the user, or else the one that is recorded, or else that called ``otherwise``.
 
-    TraceError for a name that is not in the catalog, unless the user gives another.
+    TraceError for a name that is not in the catalog, and for two GPUs, unless the user gives one.
     """
-    stated = next(statements(recorded), None)
+    stated = list(statements(recorded))
     if given is not None:
         return Device(given, "--gpu")
-    if stated is None:
+    if not stated:
         return Device(known(f"{recorded.where} names no GPU, its {source} does", otherwise), source)
-    return Device(known(*stated), "recording")
+    (first, name), *others = stated
+    gpu = known(first, name)
+    for where, other in others:
+        if known(where, other) != gpu:
+            raise TraceError(
+                f"{first} is {name!r} and {where} is {other!r}; accepted: one GPU, or {GIVEN}"
+            )
+    return Device(gpu, "recording")
 
 
 def statements(recorded: Arguments) -> Iterator[tuple[str, str]]:
@@ -63,4 +71,4 @@ def known(where: str, name: str) -> Gpu:
     try:
         return load_gpu(name)
     except ConfigError as error:
-        raise TraceError(f"{where}: {error}; accepted: --gpu NAME, whatever is recorded") from None
+        raise TraceError(f"{where}: {error}; accepted: {GIVEN}") from None
