@@ -61,7 +61,7 @@ def latent_series(arena: Arena, heads: int, batch: int, contexts: tuple[int, ...
 def mixed_latents(
     arena: Arena, heads: int, cv: int, batch: int, contexts: tuple[int, ...]
 ) -> Series:
-    """The same over unequal sequences (see :func:`mixed_series`)."""
+    """The same over unequal sequences (see :func:`.attention.mixed_series`)."""
     shares = uneven(batch, cv / 100)
 
     def prepare(context: int) -> Work:
