@@ -29,7 +29,7 @@ from kvsim.costs.levelling import isotonic, rising
 from kvsim.costs.matrices import layer_matrices
 from kvsim.costs.operators import SHIPPED, Profile, Table, load_profile, shipped
 from kvsim.costs.skew import further
-from kvsim.costs.weights import Products, blend, exponents, sustained
+from kvsim.costs.weights import COOL, HOT, Products, blend, exponents, sustained
 from kvsim.errors import ConfigError
 from kvsim.layout import KVLayout, indivisible
 
@@ -774,6 +774,22 @@ def test_a_profile_may_begin_with_nothing_to_do(
             one[name] = [one[name][0], *one[name]]
     assert not refused(data, tmp_path / "zero.json", "--model", "mixtral-8x7b")
     assert "total" in capsys.readouterr().out
+
+
+def test_products_bend_where_load_begins_to_slow_them_though_that_was_not_timed(
+    raw: dict[str, Any], tmp_path: Path
+) -> None:
+    sparse = copy.deepcopy(raw)
+    for one in (*sparse["tables"]["gemm"], *sparse["tables"]["gemm_model"]):
+        kept = [i for i, rows in enumerate(one["x"]) if not 192 < rows < 600]
+        one.update({name: [one[name][i] for i in kept] for name in one if name != "at"})
+    path = tmp_path / "sparse.json"
+    path.write_text(json.dumps(sparse))
+    model = Measured(KVLayout(load_model("llama-3-8b")), H200, profile=str(path))
+    for operator in (each for each in model.some("token") if each.table == "gemm"):
+        curve = model.surface([operator]).by_row()
+        for rows in (COOL, HOT):
+            assert curve(rows) / 1e6 == pytest.approx(model.settled(operator, rows).time, rel=1e-6)
 
 
 def test_products_are_not_slower_under_load_where_none_was_timed_so(raw: dict[str, Any]) -> None:

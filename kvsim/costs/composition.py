@@ -19,7 +19,7 @@ from kvsim.costs.matrices import Matrix, layer_matrices, share
 from kvsim.costs.mixtures import Mixtures
 from kvsim.costs.operators import Estimate, Provenance
 from kvsim.costs.roofline import sublayers
-from kvsim.costs.weights import slowdown
+from kvsim.costs.weights import COOL, HOT, slowdown
 from kvsim.errors import ConfigError
 from kvsim.layout import KVLayout
 
@@ -84,7 +84,7 @@ class Builder(Attending, Mixtures):
             other = Demand(n * k * timed, 2 * m * n * k, "fp8" if computed == "fp8" else "bfloat16")
             return self.like(found, other, demand(m, 0))
 
-        bends = Bends(products.rows(n, k))
+        bends = Bends(tuple(sorted({COOL, HOT, *products.rows(n, k)})))
         return Operator(matrix.name, per, "gemm", count, estimate, demand, bends)
 
     def mlp(self, mlp: Mlp, count: int) -> Iterator[Operator]:
