@@ -20,6 +20,7 @@ import torch
 from triton.errors import TritonError
 
 from kvsim.catalog.hardware import load_gpu
+from kvsim.costs.operators import read_profile
 from kvsim.costs.schema import SCHEMA_VERSION, check_profile
 from kvsim.errors import ConfigError, unknown
 
@@ -153,10 +154,7 @@ def started(out: Path, gpu: str, scope: Scope, resume: bool) -> Profile:
 
 def unfinished(out: Path, gpu: str, scope: Scope) -> Profile:
     """The profile in ``out``; ConfigError if it is none, another GPU's, or of another scope."""
-    try:
-        profile: Profile = json.loads(out.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{out}: not a profile: {error}") from None
+    profile: Profile = read_profile(out)
     check_profile(profile, str(out))
     if profile["gpu"] != gpu:
         raise ConfigError(f"{out}: gpu is {profile['gpu']!r}: expected {gpu!r}, which is measured")

@@ -284,13 +284,17 @@ def load_profile(name: str) -> Profile:
 
 @cache
 def _read(path: Path) -> Profile:
+    return Profile(read_profile(path), path.name)
+
+
+def read_profile(path: Path) -> Any:
+    """What the file of a profile holds, unchecked; ConfigError if it cannot be read."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not a profile: {error}") from None
-    return Profile(data, path.name)
 
 
 def shipped() -> list[str]:
