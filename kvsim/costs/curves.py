@@ -39,6 +39,11 @@ class Curve:
         i = bisect_right(self._at, x) - 1
         return self._values[i] + self._slopes[i] * (x - self._at[i])
 
+    def __add__(self, other: Curve) -> Curve:
+        """The curve that is everywhere the sum of both, exactly."""
+        at = sorted({*self._at, *other._at})
+        return Curve(at, [self(x) + other(x) for x in at])
+
     def split(self, rise: Callable[[int, int], float]) -> tuple[Curve, Curve]:
         """Two curves whose sum this is, exactly; the second begins at 0 and rises as ``rise`` says.
 

@@ -8,11 +8,11 @@ from math import ceil, inf, log, log2
 from kvsim.catalog.hardware import Gpu
 from kvsim.core import PICOSECONDS, BatchShape
 from kvsim.costs.attending import MLA
-from kvsim.costs.curves import Curve
+from kvsim.costs.curves import Curve, Surface
 from kvsim.costs.demand import MICRO, Operator
 from kvsim.costs.latents import LatentKernel
 from kvsim.costs.operators import Estimate, Profile
-from kvsim.costs.profile import Measured
+from kvsim.costs.profile import PAST_TABLES, PER_MICROSECOND, Measured, beyond
 from kvsim.costs.roofline import check_shares, check_times, peak_flops
 from kvsim.costs.splits import MARGIN, imbalance, longest, spread_of
 from kvsim.costs.weights import multiprocessors
@@ -36,7 +36,7 @@ class Served(Measured):
     more tokens than any size ``captured``, contexts are not split: one multiprocessor reads a head's whole
     context, ``unsplit_token`` seconds a token of 128 numbers, while the others go on with the prompts, so
     attention takes no less than that of the longest context. In other batches a share ``tail`` of what
-    the busiest multiprocessor has to do beyond the others adds to decode attention (:mod:`.splits`): it
+    the busiest multiprocessor has to read beyond the others adds to decode attention (:mod:`.splits`): it
     then has more of the memory's bandwidth. Over fp8 KV decodes take ``fp8_decode`` times what they take over bf16, bound by the
     multiprocessors, so that all of it adds; prompts ``fp8_prompt`` times; queries are quantised in
     ``fp8_overhead`` seconds a layer. Decodes of latent attention take ``latent_start`` seconds a layer,
@@ -54,16 +54,16 @@ class Served(Measured):
         profile: str = "auto",
         weight_dtype: str = "auto",
         block_size: int = 16,
-        layer_overhead: float = 8.2e-6,
-        expert_overhead: float = 14.5e-6,
-        sequence_overhead: float = 2e-6,
-        prompt_kernel: float = 1.12,
-        mixed_kernel: float = 1.47,
+        layer_overhead: float = 4.5e-6,
+        expert_overhead: float = 15.7e-6,
+        sequence_overhead: float = 3e-6,
+        prompt_kernel: float = 1.11,
+        mixed_kernel: float = 1.28,
         unsplit_token: float = 11e-9,
-        tail: float = 0.48,
-        fp8_decode: float = 0.745,
+        tail: float = 0.54,
+        fp8_decode: float = 0.755,
         fp8_prompt: float = 0.74,
-        fp8_overhead: float = 5.3e-6,
+        fp8_overhead: float = 6e-6,
         latent_start: float = 17e-6,
         latent_reading: float = 0.86,
         latent_computing: float = 0.6,
@@ -94,6 +94,8 @@ class Served(Measured):
         self._step = ceil(PICOSECONDS * (layers * overhead + len(mixtures) * expert_overhead))
         self._sequence = ceil(PICOSECONDS * sequence_overhead)
         self._heads = split_heads(layout)
+        paged = (one for one in self.some("decode") if one.table == "decode_attention")
+        self._reads = Surface.sum([self._reading(operator) for operator in paged])
         slower = self.timed.bf16_flops / gpu.bf16_flops * (fp8_prompt if eight_bit else 1)
         self._unsplit = unsplit(layout, slower * unsplit_token)
         self._processors = processors(self.profile)
@@ -155,18 +157,24 @@ class Served(Measured):
         """Attention by context of a batch as unequal as ``place`` says; -1 beside prompts."""
         curve = self._scaled.get((decodes, place))
         if curve is None:
-            factor = self._decode_kernel * self._slowdown(decodes, place)
+            factor, waiting = self._decode_kernel, 0.0
+            if self._heads and place < 0:
+                factor *= self._mixed_kernel
+            elif self._heads:  # latent attention of decodes is a call of its own, cut as ever
+                uneven = imbalance(decodes, self._heads, place, self._processors)
+                waiting = factor * self._tail * max(0.0, uneven - MARGIN)
             curve = self._decode_table.curve(decodes, decodes, factor)
+            if waiting:
+                curve += self._reads.curve(1, decodes, waiting * decodes)
             self._scaled[decodes, place] = curve
         return curve
 
-    def _slowdown(self, decodes: int, place: int) -> float:
-        if not self._heads:
-            return 1.0  # latent attention of decodes is a call of its own, cut as ever
-        if place < 0:
-            return self._mixed_kernel
-        uneven = imbalance(decodes, self._heads, place, self._processors)
-        return 1 + self._tail * max(0.0, uneven - MARGIN)
+    def _reading(self, operator: Operator) -> Surface:
+        """Picoseconds in which the GPU's whole bandwidth reads a sequence, by its context."""
+        contexts = [0, *beyond(operator.bends.contexts, PAST_TABLES)]
+        return Surface(
+            [1], contexts, [[PER_MICROSECOND * self.bound(operator, 1, y) for y in contexts]]
+        )
 
     def settled(self, operator: Operator, x: float, y: float = 0.0) -> Estimate:
         """Microseconds of all runs of an operator with the engine's kernels."""

@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from kvsim.execution.bench_report import brief, markdown
-from kvsim.execution.comparison import Overhead, Setup, calibration, compared
+from kvsim.execution.comparison import Setup, compared
 from kvsim.execution.paging import attention, copies, swaps
 from kvsim.execution.verification import RECOMPUTED, SWAPPED, verifications, workload
+from kvsim.kernels.provenance import describe
 
 VERIFIED = "llama-3.2-1b"
 """Model whose outputs are compared."""
@@ -83,10 +81,7 @@ def allocators(setup: Setup, folder: Path) -> Part:
     def log(line: str) -> None:
         print(f"{time.perf_counter() - began:6.1f} s  {line}", flush=True)
 
-    found = calibration(setup, folder)
-    log(f"overhead, s: {found['overhead']}; {found['residuals']}")
-    rows = [*compared(setup, Overhead(**found["overhead"]), folder, log)]
-    return {"setup": asdict(setup), "calibration": found, "rows": rows}
+    return {"setup": asdict(setup), "rows": [*compared(setup, folder, log)]}
 
 
 PARTS: dict[str, Callable[[Setup, Path], Part]] = {
@@ -99,16 +94,10 @@ PARTS: dict[str, Callable[[Setup, Path], Part]] = {
 """What is measured, in this order; each part says where its figures come from."""
 
 
-def provenance() -> dict[str, str]:
+def provenance() -> dict[str, Any]:
     """Where the figures come from."""
-    return {
-        "device": torch.cuda.get_device_name(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "triton": version("triton"),
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": " ".join(["python -m kvsim.execution.bench", *sys.argv[1:]]),
-    }
+    command = " ".join(["python -m kvsim.execution.bench", *sys.argv[1:]])
+    return {**describe("cuda"), "command": command}
 
 
 if __name__ == "__main__":

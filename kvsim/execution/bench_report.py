@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
@@ -35,6 +35,8 @@ BRIEFLY = {
     "mean_tpot_ms": ("TPOT mean, ms", 1, ".2f"),
 }
 """What the project's README shows: label, factor and format."""
+SHOWN = ("device", "driver", "python", "torch", "triton", "date", "command")
+"""What the report says of where a part's figures come from; the rest is in the JSON file."""
 Row = dict[str, Any]
 
 
@@ -47,9 +49,9 @@ def markdown(report: Row) -> str:
         "## Four allocators, one workload",
         setting(compared),
         comparison(compared["rows"]),
-        steps(compared["calibration"]),
+        steps(compared["rows"]),
         "## The same once more",
-        f"What another run makes of it. {overhead(again['calibration'])}{again.get('note', '')}",
+        "On another machine.",
         comparison(again["rows"]),
         verified([*report["verified"]["rows"], *report["swapped"]["rows"]]),
         attention(kernels["attention"]),
@@ -62,38 +64,22 @@ def markdown(report: Row) -> str:
 def provenance(report: Row) -> str:
     """Where each part's figures come from."""
     facts = {part: found["provenance"] for part, found in report.items()}
-    head = ["part", *next(iter(facts.values()))]
-    return table(head, [[part, *found.values()] for part, found in facts.items()])
+    rows = [[part, *(found[name] for name in SHOWN)] for part, found in facts.items()]
+    return table(["part", *SHOWN], rows)
 
 
 def setting(report: Row) -> str:
     """What was run, in words."""
-    setup, found = report["setup"], report["calibration"]
+    setup = report["setup"]
     return (
         f"{setup['model']} in bfloat16 with random weights, "
         f"{setup['requests']} requests at {setup['rate']:g} a second, prompts {setup['prefix_tokens']} "
         f"shared tokens + {setup['prompt']}, answers {setup['output']}; pool of {setup['blocks']:,} "
         f"blocks of 16, at most {setup['max_num_seqs']} sequences of {setup['max_model_len']:,} tokens, "
         f"2,048 tokens an iteration. The simulation takes its times from the shipped profile "
-        f"(`--cost-model hosted`) and what an iteration takes beyond its operators. {overhead(found)}"
-    )
-
-
-def overhead(found: Row) -> str:
-    """The host's constants, in words."""
-    return (
-        f"{constants(found['overhead'])} of a run of another seed ({found['iterations']:,} iterations, "
-        f"{found['seconds']:.1f} s). In the mean the device waited {found['host'] * 1e3:.3f} ms of an "
-        "iteration for the host; the rest lies between kernels."
-    )
-
-
-def constants(told: Mapping[str, float]) -> str:
-    """What the simulation was told."""
-    host, each = told["host"] * 1e3, told["host_per_sequence"] * 1e6
-    return (
-        f"That is {host:.3f} ms, and {each:.2f} µs for each running sequence: a line through the decode "
-        "iterations"
+        f"(`--cost-model hosted`) and what an iteration takes beyond its operators: a line through the "
+        f"decode iterations of a run of another seed just before, of the paged allocator in all columns. "
+        f"While the device is idle it waits for the host; the rest lies between kernels."
     )
 
 
@@ -109,6 +95,11 @@ def comparison(rows: Sequence[Row]) -> str:
     if all("host_ms" in row["executed"] for row in rows):
         hosts = (f"{row['executed']['host_ms']:.3f} /" for row in rows)
         lines.append(["device idle in an iteration, ms", *hosts])
+        told = (row["calibration"] for row in rows)
+        lines.append(
+            ["the same in the run before, ms", *(f"{1e3 * one['host']:.3f} /" for one in told)]
+        )
+    lines.append(["told of an iteration, ms", *(f"/ {told_of(row):.3f}" for row in rows)])
     lines.append(["**median error**", *(f"**{row['median_error']:.1%}**" for row in rows)])
     every = [abs(error) for row in rows for error in row["errors"].values()]
     return (
@@ -116,6 +107,12 @@ def comparison(rows: Sequence[Row]) -> str:
         + table(head, lines)
         + f"\n\nMedian of all {len(every)} errors: {median(every):.1%}; largest: {max(every):.1%}."
     )
+
+
+def told_of(row: Row) -> float:
+    """Milliseconds beyond the operators that the simulation was told, with the mean number of sequences."""
+    told = row["calibration"]["overhead"]
+    return 1e3 * (told["host"] + told["host_per_sequence"] * row["executed"]["mean_batch"])
 
 
 def brief(rows: Iterable[Row]) -> str:
@@ -152,14 +149,16 @@ def shown(value: float, unit: str) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
-def steps(found: Row) -> str:
+def steps(rows: Sequence[Row]) -> str:
     """How well single iterations are predicted."""
-    rows = [
-        [kind, f"{one['iterations']:,}", f"{one['median']:+z.1%}", f"{one['sum']:+z.1%}"]
-        for kind, one in found["residuals"].items()
+    every = [row["calibration"]["residuals"] for row in rows]
+    lines = [
+        [kind, *(f"{one[kind]['median']:+z.1%} / {one[kind]['sum']:+z.1%}" for one in every)]
+        for kind in every[0]
     ]
-    return "Iterations of the calibrating run, predicted against measured:\n\n" + table(
-        ["batch", "iterations", "median", "sum"], rows
+    return (
+        "Iterations of the calibrating runs, predicted against measured, the median one / their sum:\n\n"
+        + table(["batch", *(row["case"] for row in rows)], lines)
     )
 
 

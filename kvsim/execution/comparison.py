@@ -57,7 +57,7 @@ COUNTS = (
 )
 """What is shown and not judged."""
 WARMING = 24
-"""Requests of the run before the calibrating one, of which nothing is kept: the first of a process is slower."""
+"""Requests of a run before all others, of which nothing is kept: the first of a process is slower."""
 Figures = dict[str, float]
 Log = Callable[[str], None]
 
@@ -134,7 +134,6 @@ def calibration(setup: Setup, folder: Path) -> dict[str, Any]:
     ``overhead`` is what the simulation is told; ``host`` seconds of it the device was not busy, in the
     mean; the rest lies between kernels.
     """
-    served(replace(setup, requests=min(WARMING, setup.requests)), folder)
     steps, device = served(setup, folder)
     bare = predictor(setup, Overhead())
     overhead = overhead_of(
@@ -229,21 +228,28 @@ def residuals(steps: Steps, model: Hosted) -> dict[str, Figures]:
     }
 
 
-def compared(setup: Setup, overhead: Overhead, folder: Path, log: Log) -> Iterator[dict[str, Any]]:
-    """Both runs of every case, with the error of each metric."""
+def compared(setup: Setup, folder: Path, log: Log) -> Iterator[dict[str, Any]]:
+    """Both runs of every case, with the error of each metric.
+
+    What the simulation is told of the host is read off a run of another seed, of the same allocator in
+    all cases, just before: other machines on the host make it slower for minutes.
+    """
     trace = setup.write(folder / "workload.jsonl", setup.seed)
-    hosted = {"cost_model": {"name": "hosted", **overhead._asdict()}}
+    served(replace(setup, requests=min(WARMING, setup.requests)), folder)
     for case, given in CASES.items():
         kept = folder / "-".join(re.findall(r"\w+", case))
+        told = calibration(setup, folder)
+        hosted = {"cost_model": {"name": "hosted", **told["overhead"]}}
         executed = run(setup.scenario(executor=setup.executor, **given), trace, kept, "executed")
         simulated = run(setup.scenario(**hosted, **given), trace, kept, "simulated")
         errors = {
             name: simulated[name] / executed[name] - 1 for name in METRICS if executed.get(name)
         }
         middle = median(map(abs, errors.values()))
-        log(f"{case}: median error {middle:.1%}")
+        log(f"{case}: median error {middle:.1%}; told {told['overhead']}")
         yield {
             "case": case,
+            "calibration": told,
             "executed": executed,
             "simulated": simulated,
             "errors": errors,

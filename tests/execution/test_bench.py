@@ -19,9 +19,7 @@ from kvsim.execution.bench_report import brief, markdown
 from kvsim.execution.comparison import (
     CASES,
     METRICS,
-    Overhead,
     Setup,
-    calibration,
     compared,
     overhead_of,
 )
@@ -47,12 +45,11 @@ def test_allocators_are_executed_and_simulated_and_the_runs_are_kept(
         output="uniform:2:6",
         prefix_tokens=16,
     )
-    found = calibration(setup, tmp_path)
-    assert found["iterations"] == sum(one["iterations"] for one in found["residuals"].values())
-    overhead = Overhead(**found["overhead"])
-    rows = list(compared(setup, overhead, tmp_path, log=lambda _: None))
+    rows = list(compared(setup, tmp_path, log=lambda _: None))
     assert [row["case"] for row in rows] == list(CASES)
     for row in rows:
+        told = row["calibration"]
+        assert told["iterations"] == sum(one["iterations"] for one in told["residuals"].values())
         assert row["executed"]["completed"] == row["simulated"]["completed"] == 3
         assert METRICS[0] in row["errors"]
     run = load_run(tmp_path / "paged-executed")
