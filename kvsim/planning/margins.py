@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from kvsim.planning.objective import Objective, duration
+from kvsim.planning.objective import Demand, Unit, duration
 from kvsim.planning.pool import Search
 from kvsim.planning.search import Bench, Fleet
 from kvsim.planning.sensitivity import Case
 from kvsim.planning.trial import Change, Outcome
 
-Unit = Literal["ms", "share"]
 WORSE = ("calibration", "traffic")
 """Factors that an objective is looked at under, where they make it harder."""
 
@@ -46,53 +45,12 @@ class Standing:
         return self.readings[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """What one objective asks of a run."""
-
-    name: str
-    unit: Unit
-    limit: float
-    key: str | None = None
-    """Of the latency in a summary; None of a share."""
-    least: bool = False
-    """Whether the limit is the least that is good, and not the most."""
-
-    def reading(self, case: str, outcome: Outcome) -> Reading:
-        """Where a run is."""
-        value = self._value(outcome)
-        if value is None:
-            return Reading(case, None, None, met=True)
-        used, allowed = (1 - value, 1 - self.limit) if self.least else (value, self.limit)
-        return Reading(case, value, (allowed - used) / (allowed or 1.0), met=used <= allowed)
-
-    def _value(self, outcome: Outcome) -> float | None:
-        summary = outcome.summary
-        assert summary is not None
-        if self.least:
-            return outcome.attainment
-        if self.key is None:
-            return refused(summary)
-        seen = summary.get(self.key)
-        return float(seen) if isinstance(seen, int | float) else None
-
-
-def refused(summary: Mapping[str, object]) -> float:
-    """Share of the requests that were rejected."""
-    rejected, completed = summary["num_rejected"], summary["completed"]
-    assert isinstance(rejected, int)
-    assert isinstance(completed, int)
-    return rejected / ((rejected + completed) or 1)
-
-
-def demands(objective: Objective) -> Iterator[Demand]:
-    """Everything that :meth:`Objective.met` asks, one by one."""
-    for bound in objective.bounds:
-        name = f"{bound.metric.upper()} {bound.statistic}"
-        yield Demand(name, "ms", bound.limit * 1e3, bound.key)
-    if objective.attainment is not None:
-        yield Demand("requests within all limits", "share", objective.attainment, least=True)
-    yield Demand("requests refused", "share", objective.rejections_allowed)
+def reading(demand: Demand, case: str, outcome: Outcome) -> Reading:
+    """Where a run is."""
+    assert outcome.summary is not None
+    value = demand.value(outcome.summary, outcome.attainment)
+    margin = None if value is None else demand.margin(value)
+    return Reading(case, value, margin, demand.met(value))
 
 
 def worse(cases: Iterable[Case], asked: Change) -> list[Case]:
@@ -113,8 +71,8 @@ def stood(
     ]
     worlds = list(zip(["as asked", *(case.label for case in cases)], outcomes, strict=True))
     found = [
-        Standing(one.name, one.unit, one.limit, tuple(one.reading(*world) for world in worlds))
-        for one in demands(bench.objective)
+        Standing(one.name, one.unit, one.limit, tuple(reading(one, *world) for world in worlds))
+        for one in bench.objective.demands
     ]
     silent = not any(reading.value for reading in found[-1].readings)
     return tuple(found[:-1] if silent and len(found) > 1 else found)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple
 
 from kvsim.errors import ConfigError
 from kvsim.slo import PER_REQUEST, Bound, read_bound, read_slos
 
+Unit = Literal["ms", "share"]
 DEFAULT_ATTAINMENT = 0.99
 QUANTILES = {"median": 0.5, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
@@ -48,21 +49,60 @@ class Objective(NamedTuple):
         bounds = tuple(bound._replace(limit=bound.limit * factor) for bound in self.bounds)
         return Objective(limits, bounds, self.attainment)
 
+    @property
+    def demands(self) -> Iterator[Demand]:
+        """Everything that is asked of a run, one by one."""
+        for bound in self.bounds:
+            name = f"{bound.metric.upper()} {bound.statistic}"
+            yield Demand(name, "ms", bound.limit * 1e3, bound.key)
+        if self.attainment is not None:
+            yield Demand("requests within all limits", "share", self.attainment, least=True)
+        yield Demand("requests refused", "share", self.rejections_allowed)
+
     def met(self, summary: Mapping[str, object], attainment: float) -> bool:
         """Whether a run whose requests met all limits at this share reaches the objective."""
-        rejected, completed = summary["num_rejected"], summary["completed"]
-        assert isinstance(rejected, int)
-        assert isinstance(completed, int)
-        if not completed or rejected > self.rejections_allowed * (completed + rejected):
-            return False
-        if self.attainment is not None and attainment < self.attainment:
-            return False
-        return all(_within(bound, summary.get(bound.key)) for bound in self.bounds)
+        served = bool(summary["completed"])
+        return served and all(one.met(one.value(summary, attainment)) for one in self.demands)
 
 
-def _within(bound: Bound, seen: object) -> bool:
-    """A latency that no request has breaks no bound (TPOT of one-token answers)."""
-    return not isinstance(seen, int | float) or seen <= bound.limit * 1e3
+class Demand(NamedTuple):
+    """What one objective asks of a run."""
+
+    name: str
+    unit: Unit
+    limit: float
+    key: str | None = None
+    """Of the latency in a summary; None of a share."""
+    least: bool = False
+    """Whether the limit is the least that is good, and not the most."""
+
+    def value(self, summary: Mapping[str, object], attainment: float) -> float | None:
+        """Where a run is; None of a latency that none of its requests has."""
+        if self.least:
+            return attainment
+        if self.key is None:
+            return refused(summary)
+        seen = summary.get(self.key)
+        return float(seen) if isinstance(seen, int | float) else None
+
+    def met(self, value: float | None) -> bool:
+        """Whether that is good: a latency that no request has is (TPOT of one-token answers)."""
+        if value is None:
+            return True
+        return value >= self.limit if self.least else value <= self.limit
+
+    def margin(self, value: float) -> float:
+        """What is left of what is allowed, as a share of it: of a time, or of what may miss."""
+        used, allowed = (1 - value, 1 - self.limit) if self.least else (value, self.limit)
+        return (allowed - used) / (allowed or 1.0)
+
+
+def refused(summary: Mapping[str, object]) -> float:
+    """Share of the requests that were rejected."""
+    rejected, completed = summary["num_rejected"], summary["completed"]
+    assert isinstance(rejected, int)
+    assert isinstance(completed, int)
+    return rejected / ((rejected + completed) or 1)
 
 
 def read_objective(texts: Iterable[str], attainment: float | None = None) -> Objective:
