@@ -326,11 +326,18 @@ def test_a_plan_is_made_in_the_background_and_asked_again_is_there_at_once(
         page.run()
     assert "L40S-48GB" in page.success[0].value
     assert "GPUs by static sizing of means" in said(page)
+    while not page.subheader and time.monotonic() < until:
+        time.sleep(0.2)
+        page.run()
+    assert [title.value for title in page.subheader] == ["How far from each limit"]
+    assert "requests within all limits" in page.dataframe[0].value["objective"].tolist()
     again = opened("plan", **asked, lang="zh")
     assert "L40S-48GB" in again.success[0].value
     assumed = [text.value for text in again.markdown if text.value.startswith("- ")]
     assert len(assumed) > 5
-    assert not re.findall("[a-z]{4,}", "".join(assumed).replace("token", ""))
+    limits = again.dataframe[0].value
+    words = [*assumed, *limits.columns, *map(str, limits.to_numpy().flatten())]
+    assert not re.findall("[a-z]{4,}", "".join(words).replace("token", ""))
     dear = opened("plan", **asked, prices="l40s=9.99, nonsense")
     assert "price nonsense" in dear.error[0].value
 

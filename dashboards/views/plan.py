@@ -7,8 +7,8 @@ from datetime import date
 import streamlit as st
 
 from kvsim.catalog import gpu_names, load_gpu
-from kvsim.planning import Question
-from kvsim.reporting.plan_data import PlanData
+from kvsim.planning import Question, margins
+from kvsim.reporting.plan_data import Exploration, PlanData
 
 from .. import state
 from ..figures import plan as figures
@@ -145,6 +145,7 @@ def show(desk: Desk, plan: PlanData) -> None:
         st.caption(say("plan.pareto_help"))
         draw(figures.sensitivity_figure(plan, seen, say), "sensitivity")
         st.caption(say("plan.sensitivity_help"))
+        limits(desk, seen)
     table(desk, plan)
     grounds(desk, plan)
 
@@ -170,6 +171,24 @@ def answer(desk: Desk, plan: PlanData) -> None:
         said = best.by_means
         text = say("plan.means_said", gpus=said.gpus, share=percent(said.attainment, 1), needed=best.gpus)  # fmt: skip
         st.info(text, icon=":material/calculate:")
+
+
+def limits(desk: Desk, seen: Exploration) -> None:
+    """How far the recommended fleet is from each limit, as asked about and in worse worlds."""
+    if not seen.objectives:
+        return
+    say, told = desk.say, desk.say.translated
+    titles, rows = margins.table(seen.objectives)
+    st.subheader(say("plan.limits"))
+    shown = [
+        {
+            told(title): told(cell) if isinstance(cell, str) else cell
+            for title, cell in zip(titles, (*row[:4], *row.cases), strict=True)
+        }
+        for row in rows
+    ]
+    listed(shown, {told("margin"): "percent"})
+    st.caption(say("plan.limits_help"))
 
 
 def refusals(desk: Desk, plan: PlanData) -> None:
