@@ -123,6 +123,15 @@ def test_a_curve_rises_through_its_targets_and_not_far_above(
         assert target <= curve(x) <= target + 1 + last
 
 
+@given(knots, knots, st.integers(0, 900))
+def test_two_curves_add_up_exactly_and_go_on_so_beyond_their_knots(
+    knots: tuple[list[int], list[float]], others: tuple[list[int], list[float]], x: int
+) -> None:
+    one, other = Curve(*knots), Curve(*others)
+    assert (one + other)(x) == one(x) + other(x)
+    assert (one + Curve([0], [7.0]))(x) == one(x) + 7
+
+
 def test_a_surface_is_linear_between_its_rows() -> None:
     surface = Surface([1, 3], [0, 10], [[10, 20], [30, 80]])
     assert [surface.curve(row)(10) for row in (1, 2, 3, 4)] == [20, 50, 80, 110]

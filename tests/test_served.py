@@ -94,6 +94,19 @@ def test_contexts_that_do_not_divide_evenly_wait_for_the_busiest_multiprocessor(
     assert cost.time(uneven) > 1.03 * cost.time(even)
     assert imbalance(8, 8, 0, 132) < 1.05  # 8 sequences, 8 KV heads, 2 splits: 128 of 132
     assert imbalance(9, 8, 0, 132) > 1.5  # 144 splits: 12 wait for a second round
+    three_splits_in_two_rounds, two_in_one = 2 / 3 * 132 / 59, 1 / 2 * 132 / 60
+    assert imbalance(59, 1, 0, 132) == pytest.approx(three_splits_in_two_rounds)
+    assert imbalance(60, 1, 0, 132) == pytest.approx(two_in_one)
+
+
+def test_what_waits_is_what_is_read_and_not_a_launch() -> None:
+    short, long = (decoding([context]) for context in (50, 40_000))
+    one_head = Served(KVLayout(load_model("llama-3-8b"), tensor_parallel=8), load_gpu("h200"))
+    evenly = Served(KVLayout(load_model("llama-3-8b"), tensor_parallel=8), load_gpu("h200"), tail=0)
+    assert imbalance(1, 1, 0, 132) > 4  # 32 splits on 132 multiprocessors
+    assert one_head.time(short) < 1.001 * evenly.time(short)
+    assert one_head.time(long) > 1.05 * evenly.time(long)
+    assert one_head.time(long) < 1.02 * one_head.time(decoding([40_000] * 2))
 
 
 def test_many_sequences_share_the_work_evenly_without_being_split() -> None:

@@ -23,7 +23,7 @@ MARGIN, MOST_SPLITS = 1.1, 32
 DRAWS, FEWEST_DRAWS = 96, 8
 """Random batches that an imbalance is the mean of: the first over their size, at least the second."""
 FINE, COARSE = 48, 16
-"""Sequences up to which each batch size is worked out; beyond, only multiples of the second are."""
+"""Sequences up to which each size of an unequal batch is worked out; beyond, only multiples of the second are."""
 SHORTEST = 0.02
 
 
@@ -44,11 +44,11 @@ def longest(sequences: int, spread: int) -> float:
 
 def batches(sequences: int, spread: int) -> Iterator[list[float]]:
     """Random contexts, relative to their mean."""
-    if sequences > FINE:
-        sequences = COARSE * round(sequences / COARSE)
     if sequences == 1 or not spread:
         yield [1.0] * sequences
         return
+    if sequences > FINE:
+        sequences = COARSE * round(sequences / COARSE)
     low, high = SPREADS[spread], SPREADS[min(spread + 1, len(SPREADS) - 1)]
     draw, draws = Random(sequences), max(FEWEST_DRAWS, DRAWS // sequences)
     for i in range(draws):
