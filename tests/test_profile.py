@@ -132,6 +132,17 @@ def test_two_curves_add_up_exactly_and_go_on_so_beyond_their_knots(
     assert (one + Curve([0], [7.0]))(x) == one(x) + 7
 
 
+@given(knots, knots, st.integers(1, 9), st.integers(1, 9))
+def test_a_capped_curve_runs_between_both_at_its_knots(
+    knots: tuple[list[int], list[float]], others: tuple[list[int], list[float]], mine: int, its: int
+) -> None:
+    one, other = Curve(*knots), Curve(*others)
+    capped, dust = one.capped(other, mine, its), max(knots[0])  # slopes are whole, rounded up
+    for x in knots[0]:
+        least = min(one(x), other(x * its // mine))
+        assert least <= capped(x) <= one(x) + dust
+
+
 def test_a_surface_is_linear_between_its_rows() -> None:
     surface = Surface([1, 3], [0, 10], [[10, 20], [30, 80]])
     assert [surface.curve(row)(10) for row in (1, 2, 3, 4)] == [20, 50, 80, 110]
@@ -352,6 +363,20 @@ def test_every_model_of_the_catalog_can_be_composed(placement: tuple[str, int]) 
     measured = catalog_model(*placement)
     chunk = BatchShape(4, 4000, 1, 512, 100, 512 * 100 + 512 * 513 // 2, 5)
     assert 0 < measured.time(BatchShape(1, 100, sampled=1)) < measured.time(chunk)
+
+
+def test_a_link_changes_how_fast_a_message_grows_and_not_what_the_least_takes() -> None:
+    layout = KVLayout(load_model("llama-3-8b"), tensor_parallel=2)
+    here, there = (Measured(layout, load_gpu(gpu)) for gpu in ("h200", "l40s"))
+
+    def reduced(cost: Measured, tokens: int) -> float:
+        one = next(op for op in cost.operators if op.table == "all_reduce")
+        return cost.settled(one, tokens).time
+
+    link = here.gpu.link_bandwidth, there.gpu.link_bandwidth or there.gpu.pcie_bandwidth
+    assert link[0] > 5 * link[1]
+    assert reduced(there, 1) < 2 * reduced(here, 1)
+    assert reduced(there, 16_384) > 5 * reduced(here, 16_384)
 
 
 @pytest.mark.parametrize("gpu", gpu_names())
@@ -675,7 +700,7 @@ BREAK: dict[str, Callable[[dict[str, Any]], object]] = {
     "runs[0].options.only": lambda data: data["runs"][0].update(
         options={"scope": "full", "only": "decodes", "resume": False}
     ),
-    "runs[1].options.only": lambda data: data["runs"][1]["options"].update(only=[3]),
+    "only is '[3]'": lambda data: data["runs"][0]["options"].update(only=[3]),
     "runs[0].date": lambda data: data["runs"][0].pop("date"),
     "runs[0].multiprocessors": lambda data: data["runs"][0].update(multiprocessors="many"),
     "clocks_mhz.decodes": lambda data: data["runs"][0]["clocks_mhz"].update(decodes="fast"),

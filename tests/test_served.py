@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from kvsim.catalog import load_gpu, load_model
 from kvsim.core import BatchShape
 from kvsim.costs.roofline import Roofline
 from kvsim.costs.served import Served
-from kvsim.costs.splits import SPREADS, imbalance, spread_of
+from kvsim.costs.splits import SPREADS, imbalance, longest, spread_of
 from kvsim.layout import KVLayout
 from tests.oracles.costs import advanced
 
@@ -100,13 +101,32 @@ def test_contexts_that_do_not_divide_evenly_wait_for_the_busiest_multiprocessor(
 
 
 def test_what_waits_is_what_is_read_and_not_a_launch() -> None:
-    short, long = (decoding([context]) for context in (50, 40_000))
-    one_head = Served(KVLayout(load_model("llama-3-8b"), tensor_parallel=8), load_gpu("h200"))
-    evenly = Served(KVLayout(load_model("llama-3-8b"), tensor_parallel=8), load_gpu("h200"), tail=0)
+    layout, short, long = one_head(), decoding([50]), decoding([40_000])
+    waiting, evenly = (Served(layout, load_gpu("h200"), tail=tail) for tail in (0.5, 0))
     assert imbalance(1, 1, 0, 132) > 4  # 32 splits on 132 multiprocessors
-    assert one_head.time(short) < 1.001 * evenly.time(short)
-    assert one_head.time(long) > 1.05 * evenly.time(long)
-    assert one_head.time(long) < 1.02 * one_head.time(decoding([40_000] * 2))
+    assert waiting.time(short) < 1.001 * evenly.time(short)
+    assert waiting.time(long) > 1.05 * evenly.time(long)
+
+
+@pytest.mark.parametrize("gpu", ["h200", "a100-80gb"])
+@pytest.mark.parametrize("dtype", ["auto", "fp8"])
+def test_while_multiprocessors_are_idle_fewer_decodes_are_never_dearer(
+    dtype: str, gpu: str
+) -> None:
+    cost = Served(one_head(dtype), load_gpu(gpu))
+    for context in (50, 8_000, 50_000, 400_000):
+        times = [cost.time(decoding([context] * count)) for count in (1, 2, 3, 4)]
+        assert times == sorted(times)
+
+
+def one_head(dtype: str = "auto") -> KVLayout:
+    return KVLayout(load_model("llama-3-8b"), dtype, tensor_parallel=8)
+
+
+def test_the_longest_of_more_contexts_is_longer() -> None:
+    for spread in range(1, len(SPREADS)):
+        found = [longest(count, spread) for count in range(2, 130)]
+        assert all(after > 0.99 * before for before, after in pairwise(found))
 
 
 def test_many_sequences_share_the_work_evenly_without_being_split() -> None:

@@ -44,6 +44,11 @@ class Curve:
         at = sorted({*self._at, *other._at})
         return Curve(at, [self(x) + other(x) for x in at])
 
+    def capped(self, other: Curve, mine: int, its: int) -> Curve:
+        """No more than another at as many a unit: ``mine`` units are on this one, ``its`` on the other."""
+        at = sorted({*self._at, *(x * mine // its for x in other._at)})
+        return Curve(at, [min(self(x), other(x * its // mine)) for x in at])
+
     def split(self, rise: Callable[[int, int], float]) -> tuple[Curve, Curve]:
         """Two curves whose sum this is, exactly; the second begins at 0 and rises as ``rise`` says.
 

@@ -18,7 +18,7 @@ from kvsim.core import PICOSECONDS, BatchShape
 from kvsim.costs.attending import whole
 from kvsim.costs.composition import Builder, unlinked
 from kvsim.costs.curves import Curve, Surface
-from kvsim.costs.demand import Operator, Per, rescaled
+from kvsim.costs.demand import Demand, Operator, Per, rescaled
 from kvsim.costs.levelling import rising
 from kvsim.costs.operators import Estimate, Profile, load_profile, shipped
 from kvsim.costs.skew import apart, further
@@ -198,9 +198,15 @@ class Measured:
             before, after = (
                 (its, bound) if its else (1 / self.timed.bandwidth, 1 / self.gpu.bandwidth)
             )
-            found = rescaled(found, before, after, self.profile.launch, "projected")
+            found = rescaled(found, before, after, self._lasting(operator, demand), "projected")
         low, high = max(found.low, bound), max(found.high, bound)
         return Estimate(max(found.time, bound), low, high, found.provenance).scaled(operator.runs)
+
+    def _lasting(self, operator: Operator, demand: Demand) -> float:
+        """Microseconds that do not turn on the GPU: a launch, or a message with next to nothing in it."""
+        if not demand.linked:
+            return self.profile.launch
+        return min(float(one["median"][0]) for one in self.profile.series(operator.table))
 
     def bound(self, operator: Operator, x: float, y: float = 0.0) -> float:
         """Microseconds below which no GPU with these peaks can run it."""

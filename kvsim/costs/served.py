@@ -14,7 +14,7 @@ from kvsim.costs.latents import LatentKernel
 from kvsim.costs.operators import Estimate, Profile
 from kvsim.costs.profile import PAST_TABLES, PER_MICROSECOND, Measured, beyond
 from kvsim.costs.roofline import check_shares, check_times, peak_flops
-from kvsim.costs.splits import MARGIN, imbalance, longest, spread_of
+from kvsim.costs.splits import MARGIN, MOST_SPLITS, imbalance, longest, spread_of
 from kvsim.costs.weights import multiprocessors
 from kvsim.errors import ConfigError
 from kvsim.layout import STATE_BYTES, KVLayout
@@ -166,6 +166,9 @@ class Served(Measured):
             curve = self._decode_table.curve(decodes, decodes, factor)
             if waiting:
                 curve += self._reads.curve(1, decodes, waiting * decodes)
+            if not place and 0 < decodes * self._heads * MOST_SPLITS < self._processors:
+                # Splits of one more would have idle multiprocessors to themselves.
+                curve = curve.capped(self._decode_curve(decodes + 1, 0), decodes, decodes + 1)
             self._scaled[decodes, place] = curve
         return curve
 

@@ -8,22 +8,23 @@ a second round. The last to end decides. (``prepare_varlen_num_blocks`` of its `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from heapq import heapreplace
 from math import ceil, isqrt, log1p, sqrt
 from random import Random
-from statistics import fmean, pstdev
+from statistics import fmean
 
 from kvsim.core import BatchShape
 
 SPREADS = (0, 2, 5, 10, 15, 20, 30, 45, 70, 100, 140)
 """Coefficients of variation of a batch's contexts, percent, between which it counts as alike."""
 MARGIN, MOST_SPLITS = 1.1, 32
-DRAWS, FEWEST_DRAWS = 96, 8
-"""Random batches that an imbalance is the mean of: the first over their size, at least the second."""
+DRAWS = 32
+"""Random batches that a figure of unequal ones is the mean of; each is a smaller one and more."""
 FINE, COARSE = 48, 16
-"""Sequences up to which each size of an unequal batch is worked out; beyond, only multiples of the second are."""
+"""Sequences up to which each size of an unequal batch is worked out; beyond, only multiples of the
+second are, and sizes between two lie between their figures."""
 SHORTEST = 0.02
 
 
@@ -33,13 +34,29 @@ def imbalance(sequences: int, heads: int, spread: int, processors: int) -> float
 
     ``sequences`` times ``heads`` KV heads, whose contexts vary as ``SPREADS[spread]`` to the next says.
     """
+    if coarse(sequences, spread):
+        return between(sequences, lambda size: imbalance(size, heads, spread, processors))
     return fmean(busiest(one, heads, processors) for one in batches(sequences, spread))
 
 
 @cache
 def longest(sequences: int, spread: int) -> float:
     """The longest of as many contexts that vary so, over their mean."""
+    if coarse(sequences, spread):
+        return between(sequences, lambda size: longest(size, spread))
     return fmean(max(one) / fmean(one) for one in batches(sequences, spread))
+
+
+def coarse(sequences: int, spread: int) -> bool:
+    """Whether a batch's figures lie between those of two others."""
+    return spread > 0 and sequences > FINE and sequences % COARSE > 0
+
+
+def between(sequences: int, figure: Callable[[int], float]) -> float:
+    """A figure between those of the two sizes around."""
+    low, rest = divmod(sequences, COARSE)
+    less, more = figure(low * COARSE), figure((low + 1) * COARSE)
+    return less + (more - less) * rest / COARSE
 
 
 def batches(sequences: int, spread: int) -> Iterator[list[float]]:
@@ -47,13 +64,10 @@ def batches(sequences: int, spread: int) -> Iterator[list[float]]:
     if sequences == 1 or not spread:
         yield [1.0] * sequences
         return
-    if sequences > FINE:
-        sequences = COARSE * round(sequences / COARSE)
     low, high = SPREADS[spread], SPREADS[min(spread + 1, len(SPREADS) - 1)]
-    draw, draws = Random(sequences), max(FEWEST_DRAWS, DRAWS // sequences)
-    for i in range(draws):
-        variation = (low + (high - low) * (i + 0.5) / draws) / 100
-        yield lengths(sequences, variation, draw)
+    for i in range(DRAWS):
+        variation = (low + (high - low) * (i + 0.5) / DRAWS) / 100
+        yield lengths(sequences, variation, Random(i))
 
 
 def busiest(contexts: Sequence[float], heads: int, processors: int) -> float:
@@ -72,7 +86,8 @@ def lengths(count: int, variation: float, draw: Random) -> list[float]:
     """Log-normal contexts whose mean is 1 (or a little more) and whose coefficient of variation is given."""
     sigma = sqrt(log1p(variation**2))
     drawn = [draw.lognormvariate(0, sigma) for _ in range(count)]
-    mean, deviation = fmean(drawn), pstdev(drawn)
+    mean = fmean(drawn)
+    deviation = sqrt(fmean((one - mean) ** 2 for one in drawn))
     return [max(SHORTEST, 1 + (one - mean) * variation / deviation) for one in drawn]
 
 

@@ -9,7 +9,7 @@ it is a weighted geometric mean whose exponents depend on n and k only.
 
 The kernels for fp8 cut every product into tiles of one size; tiles beyond a whole number of waves over
 the multiprocessors take as long as another wave (1,024 outputs of 8,192 inputs: 24 us for 2,048 rows,
-44 us for 2,560). Those for bf16 come in many sizes, of which the library picks one that fits.
+42 us for 2,560). Those for bf16 come in many sizes, of which the library picks one that fits.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def markdown(report: Row) -> str:
         comparison(compared["rows"]),
         steps(compared["rows"]),
         "## The same once more",
-        "On another machine.",
+        elsewhere(compared["provenance"], again["provenance"]),
         comparison(again["rows"]),
         verified([*report["verified"]["rows"], *report["swapped"]["rows"]]),
         attention(kernels["attention"]),
@@ -59,6 +59,12 @@ def markdown(report: Row) -> str:
         swaps(kernels["swaps"]),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def elsewhere(first: Row, second: Row) -> str:
+    """Whether the second run was started by itself."""
+    same = first["command"] == second["command"]
+    return "By the same command, right after." if same else "By a command of its own."
 
 
 def provenance(report: Row) -> str:
@@ -79,7 +85,8 @@ def setting(report: Row) -> str:
         f"2,048 tokens an iteration. The simulation takes its times from the shipped profile "
         f"(`--cost-model hosted`) and what an iteration takes beyond its operators: a line through the "
         f"decode iterations of a run of another seed just before, of the paged allocator in all columns. "
-        f"While the device is idle it waits for the host; the rest lies between kernels."
+        f"It follows the median iteration and is shown for each column's mean number of sequences; how long "
+        f"the device was idle is a mean, pauses included."
     )
 
 
@@ -95,10 +102,6 @@ def comparison(rows: Sequence[Row]) -> str:
     if all("host_ms" in row["executed"] for row in rows):
         hosts = (f"{row['executed']['host_ms']:.3f} /" for row in rows)
         lines.append(["device idle in an iteration, ms", *hosts])
-        told = (row["calibration"] for row in rows)
-        lines.append(
-            ["the same in the run before, ms", *(f"{1e3 * one['host']:.3f} /" for one in told)]
-        )
     lines.append(["told of an iteration, ms", *(f"/ {told_of(row):.3f}" for row in rows)])
     lines.append(["**median error**", *(f"**{row['median_error']:.1%}**" for row in rows)])
     every = [abs(error) for row in rows for error in row["errors"].values()]
@@ -152,14 +155,19 @@ def shown(value: float, unit: str) -> str:
 def steps(rows: Sequence[Row]) -> str:
     """How well single iterations are predicted."""
     every = [row["calibration"]["residuals"] for row in rows]
-    lines = [
-        [kind, *(f"{one[kind]['median']:+z.1%} / {one[kind]['sum']:+z.1%}" for one in every)]
-        for kind in every[0]
-    ]
+    kinds = dict.fromkeys(kind for one in every for kind in one)
+    lines = [[kind, *(residual(one.get(kind)) for one in every)] for kind in kinds]
     return (
-        "Iterations of the calibrating runs, predicted against measured, the median one / their sum:\n\n"
+        "Iterations of the calibrating runs, predicted against measured: the median one / their sum (number):\n\n"
         + table(["batch", *(row["case"] for row in rows)], lines)
     )
+
+
+def residual(found: Row | None) -> str:
+    """Of one kind of batch in one run, and of how many iterations."""
+    if found is None:
+        return "-"
+    return f"{found['median']:+z.1%} / {found['sum']:+z.1%} ({found['iterations']:,})"
 
 
 def verified(rows: Iterable[Row]) -> str:

@@ -131,8 +131,8 @@ class Steps(Silent):
 def calibration(setup: Setup, folder: Path) -> dict[str, Any]:
     """What an iteration takes beyond its operators, and residuals, from a run of its own.
 
-    ``overhead`` is what the simulation is told; ``host`` seconds of it the device was not busy, in the
-    mean; the rest lies between kernels.
+    ``overhead`` is what the simulation is told, of the median iteration; ``host`` are the seconds that the
+    device was not busy, in the mean.
     """
     steps, device = served(setup, folder)
     bare = predictor(setup, Overhead())

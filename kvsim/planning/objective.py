@@ -35,13 +35,13 @@ class Objective(NamedTuple):
     @property
     def misses_allowed(self) -> float:
         """Share of requests that may miss a limit: beyond it the objective is out of reach."""
-        return 1.0 if self.attainment is None else 1 - self.attainment
+        return 1.0 if self.attainment is None else the_rest(self.attainment)
 
     @property
     def rejections_allowed(self) -> float:
         """Share of requests that may be refused."""
-        shares = [1 - QUANTILES[b.statistic] for b in self.bounds if b.statistic in QUANTILES]
-        return min([*shares, self.misses_allowed, 1 - DEFAULT_ATTAINMENT])
+        within = [QUANTILES[b.statistic] for b in self.bounds if b.statistic in QUANTILES]
+        return min(self.misses_allowed, the_rest(max([*within, DEFAULT_ATTAINMENT])))
 
     def scaled(self, factor: float) -> Objective:
         """The same with every time multiplied."""
@@ -93,8 +93,13 @@ class Demand(NamedTuple):
 
     def margin(self, value: float) -> float:
         """What is left of what is allowed, as a share of it: of a time, or of what may miss."""
-        used, allowed = (1 - value, 1 - self.limit) if self.least else (value, self.limit)
+        used, allowed = (1 - value, the_rest(self.limit)) if self.least else (value, self.limit)
         return (allowed - used) / (allowed or 1.0)
+
+
+def the_rest(share: float) -> float:
+    """What is left of 1 without the dust of binary fractions: of 0.9995, 0.0005."""
+    return round(1 - share, 12)
 
 
 def refused(summary: Mapping[str, object]) -> float:

@@ -156,7 +156,7 @@ class Watch:
     def __init__(self, recorder: Recorder, objective: Objective, requests: int) -> None:
         self._recorder = recorder
         self._gates = list(gates(objective, requests))
-        self._refused = Gate({}, objective.rejections_allowed * requests)
+        self._refused = Gate({}, floor(objective.rejections_allowed * requests + 1e-9))
         self.leap = recorder.leap
         self.gap = recorder.gap
         self.idle = recorder.idle

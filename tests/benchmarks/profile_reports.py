@@ -140,7 +140,7 @@ def calibration_page(facts: dict[str, Any]) -> str:
     lines += [
         "", f"The limits (median 3 %, p95 10 %) are for all shapes together: {verdict} them. None is left out. What is",
         "beyond 10 % is mostly products: cuBLAS picks a kernel for every shape, and neighbours differ by more than any",
-        "rising curve can follow (3584 x 3584 in bf16: 9.5 us with 64 rows, 12.8 us with 72, 9.7 us with",
+        "rising curve can follow (3584 x 3584 in bf16: 9.6 us with 64 rows, 12.8 us with 72, 9.8 us with",
         "80). Rows that are no multiple of 8 are no class of their own. Copies to and from the host turn",
         "on how fast it launches them, 4 or 8 us each: of three passes the fastest counts. In a step, times of products do not fall with",
         f"rows, which levels such steps: the errors of all shapes are then {facts['levelled']['median']:.1%} in the median and {facts['levelled']['p95']:.2%} at p95.",
@@ -152,8 +152,8 @@ def calibration_page(facts: dict[str, Any]) -> str:
 
 
 def measured_in(run: dict[str, Any]) -> str:
-    """The families that a run measured; one on several GPUs was for what these send each other."""
-    return "collectives" if run["devices"] > 1 else ", ".join(run["clocks_mhz"])
+    """What a run was asked to measure."""
+    return ", ".join(run["options"]["only"]) or f"everything ({run['options']['scope']})"
 
 
 # Third-party tables.
@@ -328,14 +328,14 @@ Ratios are ours over theirs. What differs:
   pairs; FlashAttention-3 on pages is about a tenth slower on long pasts. Short prompts carry no
   launch here. TensorRT-LLM's context rows are slower than both.
 - **fp8 KV.** The kernel here turns 8-bit rows into 16 bits on their way and keeps the speed of memory;
-  FlashAttention-3 does not (2.7 to 3.0 TB/s): 0.63 to 0.75 of its time. For an engine with
+  FlashAttention-3 does not (2.7 to 3.0 TB/s): 0.65 to 0.74 of its time where that is 40 us and more. For an engine with
   FlashAttention-3 a step with fp8 KV is predicted too fast by that part. TensorRT-LLM's agrees with ours.
 - **fp8 products.** Ours have one scale a row, quantised before and not timed; theirs are four libraries'
   kernels, whose ratios to one another spread as much. Which of them quantise inside is not known.
 - **TensorRT-LLM decodes, p10 0.1 to 0.2.** Rows with 64 query heads over one kv head take it up to 44 times as
   long as SGLang; no others take it three times as long.
 - **MLA.** The kernel here is written for Hopper as theirs are: large batches agree, short ones start sooner.
-- **Decode steps.** Composed ones have no gaps between kernels and none of an engine's own work, 0.1 to 1.4 ms here.
+- **Decode steps.** Composed ones have no gaps between kernels and none of an engine's own work.
   Unequal contexts (`moonconv2`; composed as equal ones) leave some multiprocessors of FlashAttention-3 waiting, and
   fp8 KV is slower there, as above. `dsv2lite` has random weights, which route nearly all tokens to the same few
   experts: composed steps read all that evenly chosen ones would reach. `--engine` takes all of this into account.
