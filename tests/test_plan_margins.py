@@ -85,6 +85,10 @@ def test_a_limit_that_allows_no_miss_and_a_latency_that_nobody_has_have_readings
     missed = reading(every, "", world())
     assert not missed.met
     assert missed.margin == pytest.approx(-0.004)
+    exact = Demand("requests within all limits", "share", 0.95, least=True)
+    assert str(exact.margin(0.95)) == "0.0"  # and not the dust of 1 - 0.95, shown as -0 %
+    allowed = Demand("requests refused", "share", read_objective(["ttft=1s"], 0.9995).rejections_allowed)  # fmt: skip
+    assert allowed.met(1 / 2000)
     tpot = Demand("TPOT p99", "ms", 50, "p99_tpot_ms")
     assert reading(tpot, "", world()) == Reading("", None, None, met=True)
 

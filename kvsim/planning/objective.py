@@ -93,7 +93,9 @@ class Demand(NamedTuple):
 
     def margin(self, value: float) -> float:
         """What is left of what is allowed, as a share of it: of a time, or of what may miss."""
-        used, allowed = (1 - value, the_rest(self.limit)) if self.least else (value, self.limit)
+        used, allowed = (
+            (the_rest(value), the_rest(self.limit)) if self.least else (value, self.limit)
+        )
         return (allowed - used) / (allowed or 1.0)
 
 
