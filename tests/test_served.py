@@ -1,4 +1,4 @@
-"""The engine's step time: exact in leaps, never below the physical bound, monotone in work."""
+"""The engine's step time: exact in leaps, never below the physical bound, and its kernels' rules."""
 
 from __future__ import annotations
 

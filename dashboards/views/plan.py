@@ -183,7 +183,7 @@ def limits(desk: Desk, seen: Exploration) -> None:
     shown = [
         {
             told(title): told(cell) if isinstance(cell, str) else cell
-            for title, cell in zip(titles, (*row[:4], *row.cases), strict=True)
+            for title, cell in zip(titles, row.cells, strict=True)
         }
         for row in rows
     ]

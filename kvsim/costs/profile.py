@@ -224,7 +224,7 @@ class Measured:
         """
         counts, contexts = operator.bends
         rows = beyond(counts, BEYOND.get(operator.per, FEW))
-        columns = [0, *beyond(contexts, PAST_TABLES)] if contexts else [0]
+        columns = from_nothing(contexts) if contexts else [0]
         times = [rising([self.settled(operator, x, y).time for y in columns]) for x in rows]
         levelled = zip(*map(rising, zip(*times, strict=True)), strict=True)
         return Surface(
@@ -235,6 +235,11 @@ class Measured:
 def beyond(timed: Sequence[int], further: Sequence[int]) -> list[int]:
     """What was timed of more than nothing, and what is further, ascending."""
     return sorted({1, *timed} - {0}) + [x for x in further if x > max(timed)]
+
+
+def from_nothing(contexts: Sequence[int]) -> list[int]:
+    """Contexts that were timed, with none at all before them and longer ones after."""
+    return [0, *beyond(contexts, PAST_TABLES)]
 
 
 def alone(pairs: int) -> int:

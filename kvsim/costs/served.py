@@ -12,7 +12,7 @@ from kvsim.costs.curves import Curve, Surface
 from kvsim.costs.demand import MICRO, Operator
 from kvsim.costs.latents import LatentKernel
 from kvsim.costs.operators import Estimate, Profile
-from kvsim.costs.profile import PAST_TABLES, PER_MICROSECOND, Measured, beyond
+from kvsim.costs.profile import PER_MICROSECOND, Measured, from_nothing
 from kvsim.costs.roofline import check_shares, check_times, peak_flops
 from kvsim.costs.splits import MARGIN, MOST_SPLITS, imbalance, longest, spread_of
 from kvsim.costs.weights import multiprocessors
@@ -157,27 +157,29 @@ class Served(Measured):
         """Attention by context of a batch as unequal as ``place`` says; -1 beside prompts."""
         curve = self._scaled.get((decodes, place))
         if curve is None:
-            factor, waiting = self._decode_kernel, 0.0
-            if self._heads and place < 0:
-                factor *= self._mixed_kernel
-            elif self._heads:  # latent attention of decodes is a call of its own, cut as ever
-                uneven = imbalance(decodes, self._heads, place, self._processors)
-                waiting = factor * self._tail * max(0.0, uneven - MARGIN)
-            curve = self._decode_table.curve(decodes, decodes, factor)
-            if waiting:
-                curve += self._reads.curve(1, decodes, waiting * decodes)
-            if not place and 0 < decodes * self._heads * MOST_SPLITS < self._processors:
-                # Splits of one more would have idle multiprocessors to themselves.
-                curve = curve.capped(self._decode_curve(decodes + 1, 0), decodes, decodes + 1)
-            self._scaled[decodes, place] = curve
+            curve = self._scaled[decodes, place] = self._decodes_made(decodes, place)
+        return curve
+
+    def _decodes_made(self, decodes: int, place: int) -> Curve:
+        factor = self._decode_kernel
+        if not self._heads:  # latent attention of decodes is a call of its own, cut as ever
+            return self._decode_table.curve(decodes, decodes, factor)
+        if place < 0:
+            return self._decode_table.curve(decodes, decodes, factor * self._mixed_kernel)
+        curve = self._decode_table.curve(decodes, decodes, factor)
+        waiting = imbalance(decodes, self._heads, place, self._processors) - MARGIN
+        if waiting > 0:
+            curve += self._reads.curve(1, decodes, factor * self._tail * waiting * decodes)
+        if not place and decodes * self._heads * MOST_SPLITS < self._processors:
+            # Splits of one more would have idle multiprocessors to themselves.
+            curve = curve.capped(self._decode_curve(decodes + 1, 0), decodes, decodes + 1)
         return curve
 
     def _reading(self, operator: Operator) -> Surface:
         """Picoseconds in which the GPU's whole bandwidth reads a sequence, by its context."""
-        contexts = [0, *beyond(operator.bends.contexts, PAST_TABLES)]
-        return Surface(
-            [1], contexts, [[PER_MICROSECOND * self.bound(operator, 1, y) for y in contexts]]
-        )
+        contexts = from_nothing(operator.bends.contexts)
+        least = [PER_MICROSECOND * self.bound(operator, 1, context) for context in contexts]
+        return Surface([1], contexts, [least])
 
     def settled(self, operator: Operator, x: float, y: float = 0.0) -> Estimate:
         """Microseconds of all runs of an operator with the engine's kernels."""

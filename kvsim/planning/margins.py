@@ -96,6 +96,11 @@ class Row(NamedTuple):
     margin: float | None
     cases: list[str]
 
+    @property
+    def cells(self) -> tuple[str | float | None, ...]:
+        """One under each title."""
+        return (*self[:4], *self.cases)
+
 
 def row_of(one: Standing) -> Row:
     """The row of an objective."""

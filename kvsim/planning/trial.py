@@ -133,7 +133,7 @@ class Hopeless(Exception):  # noqa: N818 - not an error
 class Gate:
     """Counts the requests that miss some limits; ``allowed`` may."""
 
-    def __init__(self, limits: Mapping[str, float], allowed: float) -> None:
+    def __init__(self, limits: Mapping[str, float], allowed: int) -> None:
         self._limits = [(name, picoseconds(limit)) for name, limit in limits.items()]
         self._allowed = allowed
         self._misses = 0
@@ -156,7 +156,7 @@ class Watch:
     def __init__(self, recorder: Recorder, objective: Objective, requests: int) -> None:
         self._recorder = recorder
         self._gates = list(gates(objective, requests))
-        self._refused = Gate({}, floor(objective.rejections_allowed * requests + 1e-9))
+        self._refused = Gate({}, counted(objective.rejections_allowed, requests))
         self.leap = recorder.leap
         self.gap = recorder.gap
         self.idle = recorder.idle
@@ -179,12 +179,17 @@ def gates(objective: Objective, requests: int) -> Iterator[Gate]:
     A percentile is beyond its limit for certain when the order statistic below it is.
     """
     if objective.attainment is not None:
-        yield Gate(objective.limits, floor(objective.misses_allowed * requests + 1e-9))
+        yield Gate(objective.limits, counted(objective.misses_allowed, requests))
     for bound in objective.bounds:
         quantile = QUANTILES.get(bound.statistic)
         if quantile is not None and bound.metric in PER_REQUEST:
             allowed = requests - 1 - floor(quantile * (requests - 1))
             yield Gate({bound.metric: bound.limit}, allowed)
+
+
+def counted(share: float, requests: int) -> int:
+    """How many of the requests a share is at most; 29 % of 100 are 29."""
+    return floor(share * requests + 1e-9)
 
 
 def latency(sequence: Sequence, name: str) -> float:

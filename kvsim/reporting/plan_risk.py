@@ -22,7 +22,7 @@ def margin(plan: PlanData, seen: Exploration) -> Section | None:
         "A margin is what is left of what is allowed: of a time, or of the requests that may miss."
     )
     columns = tuple(Column(title, "share" if title == "margin" else "text") for title in titles)
-    table = Table(columns, tuple((*row[:4], *row.cases) for row in rows))
+    table = Table(columns, tuple(row.cells for row in rows))
     return section("How far from each limit", Paragraph(said), table)
 
 
